@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# Builds Mainstay and puts the one binary into a small image that runs as nobody in particular.
+# Builds Mainstay and puts the one binary into a small image with a user of its own.
 #
 #   docker build -t mainstay .
 #   docker run -i --rm -v "$PWD/examples/assets:/srv/assets:ro" \

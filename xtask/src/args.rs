@@ -16,6 +16,7 @@ usage: cargo xtask TASK
   bench [ARGS...]     build for release and run the benchmarks
   storm [SECONDS]     kill workers, kill hosts, and upgrade hosts under load, each for so long (60)
   crosstalk [COUNT]   so many messages of sessions over shared servers (1000000)
+  recording           build for release and record the picture of the README
   sim [ARGS...]       simulate hosts: --seeds N, --seed S, --catalogue
   soak [SECONDS]      clients and servers come and go for so long (600); memory stays flat
   help                print this
@@ -32,6 +33,7 @@ pub(crate) enum Task {
     Tools(TestOptions),
     Bench(Vec<OsString>),
     Sim(Vec<OsString>),
+    Recording,
     Storm {
         seconds: u64,
     },
@@ -52,7 +54,7 @@ pub(crate) struct TestOptions {
 }
 
 /// Reads the arguments after the program's name. The error is a sentence for
-/// whoever typed them.
+/// the person who typed them.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Task, String> {
     let mut arguments = arguments.into_iter();
     let Some(name) = arguments.next() else {
@@ -72,6 +74,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Tas
         Some("crosstalk") => {
             number(arguments, 1_000_000).map(|messages| Task::Crosstalk { messages })
         }
+        Some("recording") => Ok(Task::Recording),
         _ => Err(format!("no task is called {}", name.display())),
     }
 }

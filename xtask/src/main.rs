@@ -1,5 +1,5 @@
 //! The project's own tasks: `cargo xtask test`, `ci`, `tidy`, `schemas`, `tools`, `bench`, `sim`,
-//! `storm`, `crosstalk` and `soak`.
+//! `recording`, `storm`, `crosstalk` and `soak`.
 //!
 //! Each task is a module with one entry function; this file only reads the
 //! arguments, finds the workspace and turns the answer into an exit code:
@@ -16,6 +16,7 @@
 mod args;
 mod bench;
 mod context;
+mod recording;
 mod schemas;
 mod sim;
 mod step;
@@ -59,6 +60,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Tools(options) => tools::install(&context, options.install || context.ci),
         Task::Bench(arguments) => bench::run(&context, &arguments),
         Task::Sim(arguments) => sim::run(&context, &arguments),
+        Task::Recording => recording::run(&context),
         Task::Storm { seconds } => storm::run(&context, seconds),
         Task::Crosstalk { messages } => storm::crosstalk(&context, messages),
         Task::Soak { seconds } => storm::soak(&context, seconds),

@@ -26,7 +26,7 @@ pub(crate) fn command_step(name: &str, command: Command) -> anyhow::Result<()> {
     step(name, || run(command))
 }
 
-/// A step that is not taken, said so that nobody believes it was.
+/// Reports a step that is not taken.
 pub(crate) fn skip(name: &str, reason: &str) {
     println!("\n== {name}: SKIPPED, {reason}");
 }
@@ -45,7 +45,7 @@ pub(crate) fn run(mut command: Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether a probe such as `TOOL --version` succeeds; its output is dropped.
+/// True if a probe such as `TOOL --version` succeeds; its output is dropped.
 pub(crate) fn succeeds(mut command: Command) -> bool {
     command
         .stdin(Stdio::null())
@@ -55,7 +55,7 @@ pub(crate) fn succeeds(mut command: Command) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// What a successful command printed, without surrounding white space.
+/// Output of a successful command, without surrounding white space.
 pub(crate) fn output(mut command: Command) -> anyhow::Result<String> {
     let line = line_of(&command);
     let output = command

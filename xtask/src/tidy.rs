@@ -15,6 +15,7 @@ mod names;
 mod rust_text;
 mod sizes;
 mod tree;
+mod voice;
 mod whitespace;
 mod words;
 
@@ -74,10 +75,12 @@ fn check_tree(tree: &Tree) -> Vec<Finding> {
                 findings.extend(sizes::check(path, text));
                 findings.extend(module_docs::check(path, text));
                 findings.extend(words::check(path, text));
+                findings.extend(voice::check(path, text));
             }
             "md" => {
                 findings.extend(whitespace::check(path, text));
                 findings.extend(links::check(path, text, tree));
+                findings.extend(voice::check(path, text));
             }
             "toml" => findings.extend(whitespace::check(path, text)),
             _ => {}

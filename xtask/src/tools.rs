@@ -18,7 +18,7 @@ use anyhow::{Context as _, bail};
 use crate::context::Context;
 use crate::step::{output, run, succeeds};
 
-/// What is installed together: where it is listed, and the names of its folders.
+/// Packages that are installed together: where they are listed, and the names of their folders.
 struct Set {
     listed: &'static str,
     python: &'static str,
@@ -58,6 +58,11 @@ pub(crate) fn install(context: &Context, may_install: bool) -> anyhow::Result<()
     // For the test that asks the secret service of a desktop.
     let desktop = ["gnome-keyring", "libsecret-tools", "dbus"];
     have(context, "gnome-keyring-daemon", &desktop, may_install)?;
+    // For the tests of the files under `deploy`.
+    have(context, "nginx", &["nginx-light"], may_install)?;
+    have(context, "systemd-analyze", &["systemd"], may_install)?;
+    have(context, "curl", &["curl"], may_install)?;
+    have(context, "openssl", &["openssl"], may_install)?;
     Ok(())
 }
 
@@ -188,7 +193,7 @@ fn node(context: &Context, set: &Set, may_install: bool) -> anyhow::Result<()> {
     mark(&folder, &stamp)
 }
 
-/// Whether `program` can be used; installs its system packages where allowed.
+/// True if `program` can be used; installs its system packages where allowed.
 fn have(
     context: &Context,
     program: &str,
@@ -212,9 +217,12 @@ fn have(
 }
 
 fn answers(context: &Context, program: &str) -> bool {
-    let mut probe = context.command(program);
-    probe.arg("--version");
-    succeeds(probe)
+    // nginx knows only the short form.
+    ["--version", "-v"].iter().any(|version| {
+        let mut probe = context.command(program);
+        probe.arg(version);
+        succeeds(probe)
+    })
 }
 
 fn system_packages(context: &Context, packages: &[&str]) -> anyhow::Result<()> {
@@ -233,7 +241,7 @@ fn system_packages(context: &Context, packages: &[&str]) -> anyhow::Result<()> {
     run(install)
 }
 
-/// What an installation is made from: the list of packages and the interpreter
+/// The inputs of an installation: the list of packages and the interpreter
 /// that they were chosen for.
 fn stamp_of(context: &Context, interpreter: &str, wanted: &str) -> anyhow::Result<String> {
     let mut version = context.command(interpreter);

@@ -1,4 +1,4 @@
-//! What the suite asks for by name, as data: tools, prompts, resources and templates.
+//! Data that the suite asks for by name: tools, prompts, resources and templates.
 
 use rmcp::model::{Prompt, Resource, ResourceTemplate, Tool};
 use serde::Deserialize;

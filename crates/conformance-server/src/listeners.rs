@@ -1,4 +1,4 @@
-//! Who is told when a list changes: subscriptions of the modern era, sessions of the legacy one.
+//! Listeners to changes of lists: subscriptions of the modern era, sessions of the legacy one.
 //!
 //! One list for the whole process. A listener that cannot be reached any more is forgotten at the
 //! next change.

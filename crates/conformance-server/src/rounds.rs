@@ -1,6 +1,6 @@
 //! Tools and a prompt that ask in their result and are called again, as the modern era has it.
 //!
-//! What a caller must bring back is sealed: a state that was changed on its way is refused.
+//! State that a caller must bring back is sealed: one that was changed on its way is refused.
 
 use std::sync::LazyLock;
 
@@ -131,7 +131,7 @@ fn only_declared(
         asks.push(("client_roots", roots()));
     }
     if asks.is_empty() {
-        return Ok(text("Nobody to ask."));
+        return Ok(text("No client to ask."));
     }
     asked(&asks, None)
 }

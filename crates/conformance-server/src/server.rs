@@ -34,7 +34,7 @@ pub(crate) struct Fixture {
     watched: Arc<Mutex<BTreeSet<String>>>,
 }
 
-/// What comes and goes.
+/// Tools that come and go.
 #[derive(Debug, Default)]
 struct Changes {
     tool: AtomicBool,

@@ -12,7 +12,7 @@ pub fn canonical_json(value: &Value) -> String {
     text
 }
 
-/// The same of text. What cannot be a tree, such as a number out of range, stays as it is written.
+/// Canonical form of a text. A text that cannot be a tree, such as one with a number out of range, stays unchanged.
 pub fn canonical_text(json: &Json) -> String {
     match json.to_value() {
         Ok(value) => canonical_json(&value),

@@ -1,4 +1,4 @@
-//! What an operator's commands and a running host say to each other over the control socket: one
+//! Messages between an operator's commands and a running host on the control socket: one
 //! line with a request, one line with its reply.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use crate::id::{Generation, RequestId};
 use crate::metrics::HostMetrics;
 use crate::telemetry::Counts;
 
-/// What an operator asks of a host.
+/// A command of an operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum ControlRequest {
@@ -72,7 +72,7 @@ pub struct SharedServer {
     pub environment: BTreeMap<String, String>,
 }
 
-/// What the host replies.
+/// The host's reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ControlReply {

@@ -69,7 +69,7 @@ impl CanonicalError {
         }
     }
 
-    /// Whether repeating the same request can succeed.
+    /// True if repeating the same request can succeed.
     pub const fn is_retryable(self) -> bool {
         matches!(self, Self::InternalError)
     }
@@ -115,7 +115,7 @@ pub struct Row {
     pub retryable: bool,
     /// Sentence for the client when there is nothing more exact to say.
     pub message: &'static str,
-    /// What the client can do about it.
+    /// The client's next step.
     pub hint: Option<&'static str>,
 }
 
@@ -244,7 +244,7 @@ table! {
         "A call that needs an approval and was denied by a person.";
     ApprovalExpired = "approval_expired", Forbidden, Unauthorized, 403, -31403,
         "forbidden", Protocol, Tool, retry false,
-        "the call needs an approval, and nobody gave it in time", Some("ask the operator to answer with mainstay approve, then call again; the limit is limits.approval_ms"),
+        "the call needs an approval, and none was given in time", Some("ask the operator to answer with mainstay approve, then call again; the limit is limits.approval_ms"),
         "A call that needs an approval and got no valid one: no answer in time, a changed policy, or a grant for another call.";
     AuditUnavailable = "audit_unavailable", Internal, InternalError, 503, -31503,
         "unavailable", Resource, Tool, retry false,
@@ -253,7 +253,7 @@ table! {
     UnknownSession = "unknown_session", NotFound, NotFound, 404, -31404,
         "not_found", Protocol, Protocol, retry false,
         "there is no such session", Some("open a new one with initialize"),
-        "Over HTTP: a session that has ended, never was, or belongs to somebody else.";
+        "Over HTTP: a session that has ended, never was, or belongs to another credential.";
     UnknownRoute = "unknown_route", NotFound, NotFound, 404, -31404,
         "not_found", Protocol, Protocol, retry false,
         "nothing is served under this path", Some("GET /openapi.json lists what is"),
@@ -395,7 +395,7 @@ pub fn markdown() -> String {
          * **code**: `code` in tool errors and in JSON-RPC `data`.\n\
          * **canonical**, **HTTP**: result envelopes and REST.\n\
          * **JSON-RPC**: `error.code`. Kinds shown as *tool* reach MCP clients as a result with\n\
-         \x20 `isError: true`, and use this code only where there is no tool result.\n\
+         \x20 `isError: true`, and use this code only where a tool result does not exist.\n\
          * **reason**: `reason` in the direct dialect.\n\
          * **retry**: whether the same request can succeed later (`retry` in invocation envelopes).\n\n\
          | kind | code | canonical | HTTP | JSON-RPC | MCP shows | reason | fault class | retry |\n\

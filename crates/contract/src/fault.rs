@@ -47,10 +47,10 @@ pub struct Fault {
     pub generation: Option<Generation>,
     /// One sentence for the operator, in our words.
     pub detail: String,
-    /// What the worker said itself. Events of telemetry leave it out.
+    /// The worker's own words. Events of telemetry leave them out.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub said: Option<String>,
-    /// What the operator or the client can do.
+    /// The next step for the operator or the client.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub hint: Option<String>,
     /// The last words of the process that it happened to, bounded.
@@ -87,21 +87,21 @@ impl Fault {
         self
     }
 
-    /// The same fault with the last words of its process.
+    /// Adds the last words of the process.
     #[must_use]
     pub fn with_stderr(mut self, words: &str) -> Self {
         self.stderr = Some(crate::failure::tail(words)).filter(|words| !words.is_empty());
         self
     }
 
-    /// The same fault, of a known worker incarnation.
+    /// Adds the generation of the worker.
     #[must_use]
     pub fn of(mut self, generation: Generation) -> Self {
         self.generation = Some(generation);
         self
     }
 
-    /// The same fault, with the worker's own words.
+    /// Adds the worker's own words.
     #[must_use]
     pub fn saying(mut self, words: Option<impl Into<String>>) -> Self {
         self.said = words.map(Into::into);

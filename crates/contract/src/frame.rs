@@ -9,7 +9,7 @@
 //! buffer. A line over the limit is reported as soon as it passes it, with its first [`HEAD`]
 //! bytes; the rest of it is dropped as it arrives. The buffer holds at most the limit, a carriage
 //! return and one read, and falls back to [`KEEP`] when the line that needed more has gone. A line for which
-//! there is no memory is reported like one over the limit.
+//! memory is missing is reported like one over the limit.
 //!
 //! Deliberately absent: reading and writing, JSON (see [`crate::scan`]), and any opinion on what
 //! an oversize line deserves.
@@ -45,7 +45,7 @@ pub enum Frame<'a> {
     Oversize(Oversize),
 }
 
-/// What is kept of a line over the limit.
+/// The part of a line over the limit that is kept.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Oversize {
     /// The line's first [`HEAD`] bytes, or as many as the limit, if that is smaller.
@@ -256,7 +256,7 @@ impl FrameReader {
         }
     }
 
-    /// Doubles the buffer, up to a line of the limit, its carriage return and one read. False if there is no
+    /// Doubles the buffer, up to a line of the limit, its carriage return and one read. False without
     /// memory for it.
     fn grow(&mut self) -> bool {
         let most = self.limit.saturating_add(1 + MIN_SPARE).max(FIRST);

@@ -77,7 +77,7 @@ pub struct WorkerHealth {
     pub in_flight: usize,
     /// How the process tree is killed.
     pub tree_kill: Option<String>,
-    /// What the pack itself wants to be seen.
+    /// Facts that the pack itself reports.
     pub facts: Option<Json>,
     /// The worker that takes over when this one is lost, or the successor of a rollout.
     pub standby: Option<StandbyHealth>,

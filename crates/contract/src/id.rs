@@ -29,7 +29,7 @@ use crate::scan::{Lexer, unquote};
 #[serde(try_from = "String")]
 pub struct RequestId(Box<str>);
 
-/// Why a JSON text is no request id.
+/// The reason why a JSON text cannot be a request id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum InvalidId {
     #[error("an id must be a string or a number")]
@@ -78,7 +78,7 @@ impl RequestId {
     }
 }
 
-/// Whether `raw` may be a [`RequestId`], without making one.
+/// True if `raw` may be a [`RequestId`], without making one.
 pub(crate) fn check(raw: &str) -> Result<(), InvalidId> {
     if raw.len() > RequestId::MAX_LEN {
         return Err(InvalidId::TooLong);

@@ -63,7 +63,7 @@ impl Json {
         &self.0
     }
 
-    /// Whether both are clones of one text.
+    /// True if both are clones of one text.
     pub fn is_clone_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

@@ -1,4 +1,4 @@
-//! What Mainstay promises.
+//! The promises of Mainstay, as types.
 //!
 //! Only types of this crate cross a process boundary or a socket. It holds the request
 //! identities, the framing, the strict scan of a message, the codecs of the dialects, the

@@ -111,11 +111,11 @@ limits! {
     quota_bytes_out: u64 = 0, 0 => QUOTA, "bytes of results of one caller within the period; 0 is any number";
     quota_tool_ms: u64 = 0, 0 => QUOTA, "time of tools that one caller uses within the period; 0 is any";
     repeated_failures: u32 = 100, 0 => 1_000_000,
-        "times that the same call fails with the same error before it is no longer run; 0 is never";
+        "times that the same call fails with the same error before the host rejects it; 0 is never";
     repeated_failures_ms: u64 = 60_000, 1_000 => DAY_MS,
         "window of those failures, and pause before such a call runs again";
     outbox_bytes: usize = MIB, 4 * KIB => 64 * MIB,
-        "unsent bytes of a client before its input is no longer read";
+        "unsent bytes of a client before the host stops reading its input";
 }
 
 impl Limits {

@@ -1,4 +1,4 @@
-//! What metrics show of a host.
+//! The numbers behind a host's metrics.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::telemetry::{Counts, SchemaMismatch};
 
-/// What metrics show of a host: sums that only ever grow, and the last mismatches.
+/// The numbers behind a host's metrics: sums that only grow, and the last mismatches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostMetrics {
     pub methods: Vec<MethodMetrics>,
@@ -29,7 +29,7 @@ pub struct RefusalMetrics {
     pub bytes_in: u64,
     pub bytes_out: u64,
     pub tool_ms: u64,
-    /// The same call had failed too often.
+    /// An identical call had failed too often.
     pub repeated_failures: u64,
 }
 

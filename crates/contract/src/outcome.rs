@@ -31,11 +31,11 @@ pub enum Success {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forwarded {
     pub line: Json,
-    /// Whether the server itself calls it an error.
+    /// True if the server itself calls it an error.
     pub is_error: bool,
 }
 
-/// What a tool answers.
+/// The answer of a tool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolReply {
     /// The tool's own JSON: an object.
@@ -70,7 +70,7 @@ pub struct Problem {
     pub kind: ErrorKind,
     /// One sentence for the client.
     pub message: String,
-    /// What the client can do; the row's hint unless something more exact is known.
+    /// The client's next step; the row's hint unless something more exact is known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub hint: Option<String>,
     /// The tool's own JSON for this failure. It is the whole answer in the direct dialect and
@@ -136,7 +136,7 @@ impl Problem {
             .with_hint(format!("send a request of at most {limit} bytes"))
     }
 
-    /// What a call that was hit by `fault` is told. The fault's detail is for operators; the
+    /// The problem for a call that was hit by `fault`. The fault's detail is for operators; the
     /// client gets the row's sentence and the cause in brackets.
     pub fn from_fault(kind: ErrorKind, fault: &Fault) -> Self {
         let mut problem = Self::new(kind, format!("{} ({})", kind.row().message, fault.cause()));
@@ -145,7 +145,7 @@ impl Problem {
         problem
     }
 
-    /// What an error of a wrapped server means: the nearest row, in the server's words, with the
+    /// Translates an error of a wrapped server: the nearest row, in the server's words, with the
     /// whole error in the details.
     pub fn of_server(error: &str) -> Self {
         let code = scan::member(error, "code").and_then(|code| code.parse().ok());
@@ -253,7 +253,7 @@ impl Problem {
         self.particulars(object).finish()
     }
 
-    /// What an envelope says about an error beside its sentence: every projection of the row that
+    /// Details of an error in an envelope, beside its sentence: every projection of the row that
     /// has no member of its own there, and what is particular to this call.
     pub fn envelope_details(&self) -> String {
         let row = self.kind.row();
@@ -280,7 +280,7 @@ impl Problem {
         self.particulars(object).finish()
     }
 
-    /// What every form of an error ends with: what is known of this call alone.
+    /// The end of every form of an error: facts about this call alone.
     fn particulars(&self, object: ObjectWriter) -> ObjectWriter {
         object
             .optional_string("fault", self.fault_class().map(FaultClass::as_str))

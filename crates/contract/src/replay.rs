@@ -18,13 +18,13 @@ words! {
     }
 }
 
-/// What the host knows about a call whose worker was lost.
+/// The host's knowledge about a call whose worker was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Knowledge {
     /// Not one byte of it was handed to a worker.
     NotDispatched,
-    /// At least its first byte was handed over; there is no answer.
+    /// At least its first byte was sent; an answer has not arrived.
     InFlight,
     /// The answer is here.
     Completed,
@@ -39,7 +39,7 @@ pub enum Attempts {
     Spent,
 }
 
-/// What happens to a call after its worker was lost.
+/// The decision about a call after its worker was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verdict {
     /// Deliver the answer that is already here.
@@ -73,7 +73,7 @@ pub const fn verdict(known: Knowledge, allowed: Replay, attempts: Attempts) -> V
         (Knowledge::InFlight | Knowledge::Unknown, Replay::ProbeRequired, Attempts::Left) => {
             Verdict::Probe
         }
-        // Exhausted or not, the honest answer to a lost probed call is that nobody knows.
+        // Exhausted or not, the honest answer to a lost probed call is "unknown".
         (Knowledge::InFlight | Knowledge::Unknown, Replay::ProbeRequired, Attempts::Spent) => {
             Verdict::RefuseUnknown
         }

@@ -75,7 +75,7 @@ pub struct Call {
     pub op: Op,
 }
 
-/// What a worker can be asked to do.
+/// The requests to a worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Op {
@@ -121,7 +121,7 @@ pub struct Completion {
     pub context: Json,
 }
 
-/// What is being completed.
+/// The prompt or resource whose argument is completed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CompletionTarget {
@@ -158,7 +158,7 @@ pub struct Ready {
     pub protocol: u32,
     pub build: String,
     pub catalog: Catalog,
-    /// What the pack wants to be seen in health, e.g. the fingerprint of its roots.
+    /// Facts that the pack reports in health, such as the fingerprint of its roots.
     pub facts: Json,
 }
 
@@ -198,7 +198,7 @@ pub enum Answer {
     Failed(Problem),
 }
 
-/// What a probe found out.
+/// The result of a probe.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Probed {

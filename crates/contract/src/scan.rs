@@ -50,7 +50,7 @@ pub struct Envelope<'a> {
     pub text: &'a str,
 }
 
-/// Why a line is no message.
+/// The reason why a line is not a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{kind} at byte {offset}")]
 pub struct ScanError<'a> {
@@ -71,7 +71,7 @@ pub enum ScanErrorKind {
     /// JSON, but no object; batches are not supported. JSON-RPC: -32600.
     #[error("not an object")]
     NotAnObject,
-    /// The same top-level key twice, in whatever spelling. JSON-RPC: -32600.
+    /// A top-level key twice, in any spelling. JSON-RPC: -32600.
     #[error("duplicate key")]
     DuplicateKey,
     /// More top-level members than any message has. JSON-RPC: -32600.
@@ -88,7 +88,7 @@ pub fn scan(line: &[u8], max_depth: usize) -> Result<Envelope<'_>, ScanError<'_>
     scan_with(line, |text| Lexer::new(text, max_depth))
 }
 
-/// The same for a line that is only passed on: escapes of unpaired surrogates, which are grammar but
+/// Scans a line that the host only forwards: escapes of unpaired surrogates, which are grammar but
 /// no text, are left for its receiver to judge.
 pub fn scan_passing(line: &[u8], max_depth: usize) -> Result<Envelope<'_>, ScanError<'_>> {
     scan_with(line, |text| Lexer::lenient(text, max_depth))
@@ -136,7 +136,7 @@ pub const MAX_OTHER_MEMBERS: usize = 100_000;
 struct Message<'a> {
     envelope: Envelope<'a>,
     id: SeenId<'a>,
-    /// Keys that JSON-RPC does not know. Its hashes are seeded, so nobody can aim for collisions.
+    /// Keys that JSON-RPC does not know. Its hashes are seeded, so a sender cannot aim for collisions.
     others: HashSet<Cow<'a, str>>, // tidy: order-free
     broken: Option<(ScanErrorKind, usize)>,
 }

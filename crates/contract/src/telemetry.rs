@@ -65,7 +65,7 @@ pub struct Telemetry {
     pub last_restart_fault: Option<Fault>,
     /// The last ones, oldest first; those of envelopes last.
     pub schema_mismatches: Vec<SchemaMismatch>,
-    /// What the checks of sent envelopes found; null where none are ever sent.
+    /// Results of the checks of sent envelopes; null where the host never sends one.
     pub envelopes: Option<EnvelopeChecks>,
 }
 
@@ -153,14 +153,14 @@ pub struct RequestEvent {
     pub generation: Option<Generation>,
     /// Times that it was sent to a worker.
     pub attempt: u32,
-    /// Whether it was sent more than once.
+    /// True if it was sent more than once.
     pub replayed: bool,
     /// From its acceptance to its end.
     pub latency_ms: f64,
     pub outcome: EventOutcome,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub code: Option<Code>,
-    /// What broke, where our machinery is to blame.
+    /// The fault, where the host or a worker is to blame.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub fault: Option<FaultClass>,
     /// Bytes of the request's line.
@@ -205,7 +205,7 @@ pub struct WorkerLoss {
     pub detail: String,
 }
 
-/// What the sender of a request envelope says about it, without secrets.
+/// The sender's own members of a request envelope, without secrets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InvocationEvent {

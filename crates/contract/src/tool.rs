@@ -1,4 +1,4 @@
-//! What a pack advertises: tool specs, resources, prompts, and the catalog that holds them.
+//! The advertisement of a pack: tool specs, resources, prompts, and the catalog that holds them.
 //!
 //! A [`ToolSpec`] is the whole contract of a tool: schemas, effect, replay class, timeout and
 //! the codes it can give. [`ToolSpec::definition`] is the form clients see; [`Catalog`] is the
@@ -109,7 +109,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// What the direct dialect says of arguments that do not fit a tool.
+/// The direct dialect's error for arguments that do not fit a tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rejections {
@@ -302,7 +302,7 @@ pub struct Catalog {
     pub resource_schemes: Vec<String>,
     pub resource_templates: Vec<ResourceTemplate>,
     pub prompts: Vec<PromptSpec>,
-    /// Whether resource templates or prompts can complete their arguments.
+    /// True if resource templates or prompts can complete their arguments.
     pub completions: bool,
 }
 

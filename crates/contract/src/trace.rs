@@ -49,7 +49,7 @@ impl TraceContext {
         Self::root(trace, span)
     }
 
-    /// Whether it is recorded.
+    /// True if it is recorded.
     pub const fn is_sampled(&self) -> bool {
         self.flags & SAMPLED != 0
     }
@@ -94,7 +94,7 @@ impl<'de> Deserialize<'de> for TraceContext {
 /// A request's own span, and the one that asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
-    /// What those who work on the request are told.
+    /// The trace context for processes that work on the request.
     pub context: TraceContext,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<TraceContext>,

@@ -623,7 +623,7 @@ fn progress_has_mcps_shape_with_a_token_and_ours_in_direct() {
     assert_eq!(
         encode::progress(&of(Dialect::Legacy, None), &step),
         None,
-        "nobody asked"
+        "unasked"
     );
     let mcp = parsed(&encode::progress(&of(Dialect::Modern, Some(&token)), &step).unwrap());
     assert_eq!(mcp["method"], "notifications/progress");

@@ -1,4 +1,4 @@
-//! What arrives from outside may be anything: nothing panics, and the strict scan agrees with
+//! Arbitrary bytes from outside: nothing panics, and the strict scan agrees with
 //! `serde_json` on what is JSON.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
@@ -40,7 +40,7 @@ impl<'de> Deserialize<'de> for Keys {
     }
 }
 
-/// What `serde_json` makes of a line, in our words. `None` where the two are known to differ:
+/// The reading of a line by `serde_json`, in our words. `None` where the two are known to differ:
 /// `serde_json` refuses numbers beyond `f64`, which are correct JSON.
 fn judged_by_serde(line: &[u8]) -> Option<Result<(), ScanErrorKind>> {
     match serde_json::from_slice::<Value>(line) {

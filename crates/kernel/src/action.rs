@@ -1,4 +1,4 @@
-//! What the driver must do next.
+//! Actions: the orders of the kernel to its driver.
 
 use mainstay_contract::dialect::{EchoId, Form};
 use mainstay_contract::fault::Fault;
@@ -67,11 +67,11 @@ pub enum Action {
     SlotOver { slot: SlotId },
 }
 
-/// What a look at a worker's processes shows.
+/// Result of a look at a worker's processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sight {
-    /// They run, or nobody can tell.
+    /// They run, or their state is unknown.
     Runs,
     /// None has used the processor since the worker was pinged.
     Still,
@@ -109,7 +109,7 @@ pub struct End {
 }
 
 impl End {
-    /// Whether a wrapped server's own answer is an error.
+    /// True if a wrapped server's own answer is an error.
     pub const fn said_no(&self) -> bool {
         matches!(
             &self.outcome,
@@ -118,7 +118,7 @@ impl End {
     }
 }
 
-/// Whether an outcome reaches the client.
+/// True if an outcome reaches the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Delivery {

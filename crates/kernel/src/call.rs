@@ -55,7 +55,7 @@ impl NewRequest {
         }
     }
 
-    /// Whether it waits for others of its session.
+    /// True if it waits for others of its session.
     pub const fn order(&self) -> Order {
         self.form.dialect.order()
     }
@@ -95,7 +95,7 @@ pub struct Task {
     pub pace: Pace,
 }
 
-/// What becomes of a lenient slot's worker that does not let go of a call in time.
+/// The fate of a lenient slot's worker that does not end a call in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Late {
@@ -136,7 +136,7 @@ pub struct Call {
     /// A lost host may have sent it, and no probe has answered; then it may be sent until this time.
     #[serde(default)]
     pub resumed_until: Option<Time>,
-    /// What its caller pays for it, from its start on.
+    /// The quota that its caller pays for it, from its start on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub charge: Option<Box<Charge>>,
     pub throttle: Throttle,
@@ -167,7 +167,7 @@ pub enum Stage {
     },
 }
 
-/// What a worker is sent for a call.
+/// The message to a worker for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Dispatch {
@@ -221,12 +221,12 @@ impl Call {
         )
     }
 
-    /// Whether its deadline has passed.
+    /// True if its deadline has passed.
     pub fn is_late(&self, now: Time) -> bool {
         self.deadline.is_some_and(|deadline| now >= deadline)
     }
 
-    /// Whether it may have had an effect that a second run would repeat.
+    /// True if it may have had an effect that a second run would repeat.
     pub fn may_have_run(&self) -> bool {
         self.attempt > 0
             && self
@@ -240,7 +240,7 @@ impl Call {
         self.request.may_have_run && self.is_tool_call() && !self.task().is_some_and(is_convergent)
     }
 
-    /// Whether it may be sent, or probed for, once more.
+    /// True if it may be sent, or probed for, once more.
     pub const fn attempts(&self, replays: u32) -> Attempts {
         // What never ends by itself outlives any number of workers.
         let endless = matches!(self.task(), Some(task) if task.timeout_ms >= UNTIMED_MS);

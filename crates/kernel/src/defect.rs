@@ -125,13 +125,13 @@ pub fn plant(defect: Option<Defect>) {
     PLANTED.set(defect);
 }
 
-/// Whether the code must behave as if it had this defect.
+/// True if the code must behave as if it had this defect.
 #[cfg(feature = "simulation")]
 pub fn is_planted(defect: Defect) -> bool {
     PLANTED.get() == Some(defect)
 }
 
-/// Whether the code must behave as if it had this defect: never.
+/// True if the code must behave as if it had this defect: never.
 #[cfg(not(feature = "simulation"))]
 pub const fn is_planted(_: Defect) -> bool {
     false

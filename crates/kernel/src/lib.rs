@@ -1,4 +1,4 @@
-//! What Mainstay decides.
+//! The decisions of Mainstay.
 //!
 //! State machines without I/O: time is passed in, `handle_*` says what happened, `poll_action`
 //! says what the driver must do next. The same events at the same times give the same actions.

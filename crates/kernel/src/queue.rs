@@ -71,7 +71,7 @@ impl Queue {
         self.calls.len()
     }
 
-    /// Whether none waits.
+    /// True if none waits.
     pub fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }

@@ -32,7 +32,7 @@ const FAILURES: usize = 1024;
 /// Characters of an error that its repetition quotes.
 const SHOWN: usize = 300;
 
-/// What a caller may use within a period; nothing that is not set is limited.
+/// The use that a caller is allowed within a period; an unset limit does not limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Quota {

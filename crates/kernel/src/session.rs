@@ -33,7 +33,7 @@ pub struct Session {
     pace: Pace,
 }
 
-/// Whether more requests can come.
+/// True if more requests can come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Input {
@@ -41,7 +41,7 @@ pub enum Input {
     Ended,
 }
 
-/// Whether a client takes its answers as fast as they are made.
+/// True if a client takes its answers as fast as they are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pace {
@@ -50,7 +50,7 @@ pub enum Pace {
     Behind,
 }
 
-/// What an admitted request does next.
+/// The next step of an admitted request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     Now,
@@ -142,7 +142,7 @@ impl Session {
         std::mem::replace(&mut self.pace, pace) != pace
     }
 
-    /// Whether answers pile up.
+    /// True if answers pile up.
     pub fn is_behind(&self) -> bool {
         self.pace == Pace::Behind
     }
@@ -152,14 +152,14 @@ impl Session {
         self.input = Input::Ended;
     }
 
-    /// Whether the driver should go on reading.
+    /// True if the driver should go on reading.
     pub fn wants_input(&self) -> bool {
         self.input == Input::Open
             && self.line.len() < self.backlog
             && self.bytes < self.backlog_bytes
     }
 
-    /// Whether everything that was asked has been answered and nothing more can come.
+    /// True if everything that was asked has been answered and nothing more can come.
     pub fn is_over(&self) -> bool {
         self.input == Input::Ended && self.ids.is_empty() && self.line.is_empty()
     }

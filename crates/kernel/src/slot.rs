@@ -39,11 +39,11 @@ pub struct Slot {
     pub spare: Spare,
     /// Spares in a row that did not become ready.
     pub spare_failures: u32,
-    /// Whether a rollout awaits its end.
+    /// True if a rollout awaits its end.
     pub rollout: Rollout,
     /// Workers that were lost before any of this slot ever answered.
     pub in_vain: u32,
-    /// Whether one ever answered anything.
+    /// True if one ever answered anything.
     pub proven: bool,
     /// Its server runs on another machine.
     pub is_remote: bool,
@@ -69,7 +69,7 @@ pub enum Spare {
     },
 }
 
-/// What a spare is for.
+/// The purpose of a spare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Purpose {
@@ -78,7 +78,7 @@ pub enum Purpose {
     Rollout,
 }
 
-/// Whether a rollout is under way.
+/// True if a rollout is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Rollout {
@@ -122,15 +122,15 @@ pub struct Worker {
     pub heard: Time,
     /// When it was pinged, if it has not been heard of since.
     pub pinged: Option<Time>,
-    /// Whether it ever answered a ping.
+    /// True if it ever answered a ping.
     pub answers_pings: bool,
-    /// Whether that ping was sent because it kept a call too long.
+    /// True if that ping was sent because it kept a call too long.
     pub questioned: bool,
     /// Its entry among the timers.
     pub watch: Option<Time>,
 }
 
-/// What an incarnation may still do.
+/// The rights of an incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
@@ -255,12 +255,12 @@ impl Worker {
         }
     }
 
-    /// Whether it runs a call that somebody still waits for.
+    /// True if it runs a call that a request still waits for.
     pub fn has_live_calls(&self) -> bool {
         self.running.values().any(|run| *run == Run::Live)
     }
 
-    /// Whether what it says about calls still counts.
+    /// True if what it says about calls still counts.
     pub const fn is_heard(&self) -> bool {
         matches!(self.phase, Phase::Serving | Phase::Retiring)
     }

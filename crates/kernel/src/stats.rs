@@ -155,7 +155,7 @@ impl Stats {
         }
     }
 
-    /// What metrics show.
+    /// The numbers for metrics.
     pub fn metrics(&self, restart_count: u64) -> HostMetrics {
         let methods = self.methods.iter();
         HostMetrics {
@@ -237,7 +237,7 @@ impl Method {
     }
 }
 
-/// Whether a request failed because a worker or its client was lost.
+/// True if a request failed because a worker or its client was lost.
 const fn is_loss(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::ClientGone)
         || matches!(kind.row().class, FaultClass::Process | FaultClass::Replay)

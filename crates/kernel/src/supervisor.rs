@@ -65,7 +65,7 @@ pub enum State {
     Stopped,
 }
 
-/// What the owner of the slot must do.
+/// The next step for the owner of the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Directive {
     /// Nothing.
@@ -111,7 +111,7 @@ impl Supervisor {
         self.policy = policy;
     }
 
-    /// Somebody needs a worker.
+    /// A call needs a worker.
     pub fn demand(&mut self, now: Time) -> Directive {
         match self.state {
             State::Cold => Directive::Start,
@@ -205,7 +205,7 @@ impl Supervisor {
         self.last_fault = Some(fault);
     }
 
-    /// What a lost worker said last, if its fault does not have it.
+    /// The last words of a lost worker, if its fault does not have them.
     pub fn said(&mut self, generation: Generation, words: &str) {
         if let Some(fault) = self.last_fault.take() {
             let lacks = fault.generation == Some(generation) && fault.stderr.is_none();
@@ -294,7 +294,7 @@ impl Supervisor {
         }
     }
 
-    /// Whether a call that arrives now would fail at once.
+    /// True if a call that arrives now would fail at once.
     pub fn is_closed(&self, now: Time) -> bool {
         match self.state {
             State::Exhausted { until } => now < until,

@@ -313,7 +313,7 @@ fn a_client_of_the_modern_era_repeats_the_call() {
     assert!(sent["params"].get("inputResponses").is_none(), "{sent}");
 }
 
-/// What a client does with the state of a round that is not for it.
+/// A client with the state of a round that is not for it.
 type Attempt = fn(&mut Shell, SessionId, Value);
 
 /// Attempts to use a grant again, for another caller, or for another call.

@@ -264,7 +264,7 @@ fn replace(desk: &mut Desk, generation: u64) {
     desk.ready(generation + 1);
 }
 
-/// What was sent and what ended.
+/// The messages and ends so far.
 fn sent_and_ended(desk: &mut Desk) -> Vec<String> {
     let mut did = desk.did();
     did.retain(|what| what.starts_with("send") || what.starts_with("end"));

@@ -59,7 +59,7 @@ fn progress_of_a_repeated_call_has_the_token_of_the_repetition() {
         shell.server_says(server, &question);
         let asked = result(shell.outcome(client, "8"));
         assert_eq!(asked["resultType"], "input_required", "{asked}");
-        // Nobody waits for the call at the moment.
+        // No request waits for the call at the moment.
         progress(&mut shell, 2);
         let again = json!({ "requestState": asked["requestState"],
             "inputResponses": { "question": { "roots": [], "by": server.get() } } });

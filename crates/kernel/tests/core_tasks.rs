@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 use self::book::{Book, orders, view};
 use self::shell::{Shell, packs};
 
-/// What workers were sent.
+/// The messages to workers.
 fn sent(shell: &Shell) -> Vec<rpc::Op> {
     let calls = shell.actions().filter_map(|action| match action {
         CoreAction::Call { call, .. } => Some(call.op.clone()),

@@ -1,4 +1,4 @@
-//! What holds for every request in every sequence of events: one end, for a reason, in its turn.
+//! Properties of every request in every sequence of events: one end, for a reason, in its turn.
 
 #![allow(
     unreachable_pub,
@@ -312,7 +312,7 @@ struct Case<'a> {
     life: &'a Life,
     mirror: &'a Mirror,
     cancelled: bool,
-    /// What the mirror expects of the request that was just asked.
+    /// The mirror's expectation for the newest request.
     expected: Option<ErrorKind>,
 }
 
@@ -367,7 +367,7 @@ impl Case<'_> {
             && matches!(&self.step.input, Input::Asked(asked) if asked.call == self.end.call)
     }
 
-    /// It was known or has just turned out that nobody answers it.
+    /// It was known or has just turned out that it has no backend.
     fn is_to_be_refused(&self) -> bool {
         let told = Input::Routed {
             call: self.end.call,

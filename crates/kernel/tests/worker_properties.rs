@@ -1,4 +1,4 @@
-//! What holds for workers in every sequence of events: replay contracts, limits, fencing, the
+//! Properties of workers in every sequence of events: replay contracts, limits, fencing, the
 //! takeover of state, and a stop that leaves nothing behind.
 
 #![allow(
@@ -52,7 +52,7 @@ proptest! {
         }
     }
 
-    /// Whatever somebody else's servers look like, and whenever they are given up.
+    /// Wrapped servers in any state, given up at any time.
     #[test]
     fn a_server_that_is_looked_at_keeps_every_contract(script in lenient_scripts()) {
         let trace = Trace::of(&script);
@@ -332,7 +332,7 @@ fn pairs(life: &Life) -> impl Iterator<Item = (&Sending, &Sending)> {
     life.sends.iter().zip(life.sends.iter().skip(1))
 }
 
-/// What each worker has in its hands: sent, not answered, and the worker lives.
+/// The open calls of each worker: sent, not answered, and the worker lives.
 #[derive(Debug, Default)]
 struct Hands(BTreeMap<Generation, BTreeSet<CallId>>);
 

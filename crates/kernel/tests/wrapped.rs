@@ -413,7 +413,7 @@ fn a_session_that_is_not_opened_in_time_was_never_ready() {
     assert_eq!(desk.did(), ["stop 1 Terminate"], "it is of no use");
 }
 
-/// What the driver does when it is told to look.
+/// The driver's look at a worker's processes.
 fn look(desk: &mut Desk, sight: Sight) -> bool {
     let generation = Generation::new(1);
     let hopeless = desk.kernel.is_hopeless(generation, sight);

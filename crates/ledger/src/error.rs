@@ -27,7 +27,7 @@ pub enum LedgerError {
 }
 
 impl LedgerError {
-    /// What the user can do about it.
+    /// The user's next step.
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::DiskFull(_) => "free some space on that disk, then try again",

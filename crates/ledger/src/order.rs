@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The name of a task: 128 random bits, so that nobody can guess it.
+/// The name of a task: 128 random bits, so that it cannot be guessed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId([u8; 16]);
 
@@ -131,7 +131,7 @@ pub struct NewTask {
     /// The identity of the backend that must run it.
     pub backend: String,
     pub tool: String,
-    /// What runs, in the words of the caller of this crate.
+    /// The work, in a form that only the caller of this crate reads.
     pub work: String,
     /// The replay contract.
     pub replay: String,
@@ -221,7 +221,7 @@ pub enum Reply {
     Recorded(Recorded),
     /// False if the task had ended before, or is held by another host.
     Done(bool),
-    /// `None` if there is no such task for this caller.
+    /// `None` if this caller does not have such a task.
     Task(Option<Box<Task>>),
     /// The task after a cancel, and true if the cancel ended it.
     Cancelled(Option<(Box<Task>, bool)>),
@@ -236,7 +236,7 @@ pub enum Reply {
     Pruned(u64),
 }
 
-/// What became of a record.
+/// The fate of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recorded {
     New(Box<Task>),

@@ -49,7 +49,7 @@ impl Assets {
         })
     }
 
-    /// What operators see of it.
+    /// Facts for operators.
     pub(crate) fn facts(&self, settings: &AssetSettings) -> Json {
         Json::from(json!({
             // The host compares these with what the worker before has read.

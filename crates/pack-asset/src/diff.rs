@@ -1,4 +1,4 @@
-//! What leads from one document to another: a JSON Patch (RFC 6902) of `add`, `remove` and
+//! The difference between two documents: a JSON Patch (RFC 6902) of `add`, `remove` and
 //! `replace`.
 //!
 //! Only objects are looked into; everything else, arrays included, is replaced whole. So no path

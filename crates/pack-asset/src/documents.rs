@@ -19,7 +19,7 @@ pub(crate) struct Read {
     pub(crate) path: String,
     pub(crate) uri: String,
     pub(crate) schema: Value,
-    /// Whether it is served by name, or only referred to.
+    /// True if it is served by name, or only referred to.
     pub(crate) is_listed: bool,
 }
 

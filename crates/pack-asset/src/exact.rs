@@ -52,7 +52,7 @@ impl<'a> Exact<'a> {
         }
     }
 
-    /// The same value as a tree for schema checks. A number that no machine number can stand for
+    /// The value as a tree for schema checks. A number that no machine number can stand for
     /// is a violation.
     pub(crate) fn to_value(&self) -> Result<Value, Violation> {
         self.value_at(&mut Vec::new())

@@ -35,7 +35,7 @@ pub(crate) struct Examples {
 }
 
 impl Examples {
-    /// Reads every example. A file that is no JSON object is left out with a warning.
+    /// Reads every example. A file that is not a JSON object is left out with a warning.
     pub(crate) fn load(root: &Root<'_>) -> Result<Self, Unable> {
         let files = root.read()?;
         let fingerprint = roots::fingerprint(&files);

@@ -18,7 +18,7 @@ use crate::tools::verdict::{NOT_CHECKED_HINT, failed, not_checked_details, page,
 /// Largest file that is validated.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Why there is no verdict about a file.
+/// The reason for a missing verdict about a file.
 #[derive(Debug, Error)]
 pub enum FileError {
     /// The schemas cannot be read.
@@ -34,13 +34,13 @@ pub enum FileError {
     Parse { path: PathBuf, detail: String },
 }
 
-/// What was found.
+/// The findings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     pub is_valid: bool,
     /// The answer of `validate_asset`.
     pub json: Json,
-    /// The same for reading.
+    /// The findings as text for reading.
     pub text: String,
 }
 

@@ -6,7 +6,7 @@
 //!
 //! [`validate_file`] gives the verdict about one file without a worker, for the command line.
 //!
-//! Every validation, whoever asks for it, goes one way: an asset is read with its exact numbers
+//! Every validation, for any caller, goes one way: an asset is read with its exact numbers
 //! (`exact`), its schema is found by name (`naming`, `schemas`), `$schemaRef` is taken out, and the
 //! compiled schema says what is wrong. A verdict is an answer; what keeps a verdict from being
 //! reached is a problem with the same JSON in its details.
@@ -44,7 +44,7 @@ pub use crate::settings::AssetSettings;
 /// Name of the pack.
 pub const NAME: &str = "asset";
 
-/// What the pack offers, whatever its settings. `tooling_version` is that of the executable.
+/// The pack's catalog, with any settings. `tooling_version` is that of the executable.
 pub fn catalog(tooling_version: &str) -> Catalog {
     serve(Arc::default(), tooling_version).catalog()
 }
@@ -61,7 +61,7 @@ pub fn pack(settings: &AssetSettings, tooling_version: &str) -> Result<Pack, Una
 }
 
 /// Compiling takes longer than everything else at start, and a call that needs one schema can
-/// compile that one itself; so nobody waits for all of them.
+/// compile that one itself; so no call waits for all of them.
 fn compile_aside(assets: &Arc<Assets>) {
     let aside = Arc::clone(assets);
     let compiling = move || aside.schemas.compile();

@@ -1,4 +1,4 @@
-//! Which schema an asset belongs to, when nobody says so.
+//! Finds the schema of an asset that does not name it.
 
 use crate::exact::{Exact, Kind};
 
@@ -9,7 +9,7 @@ pub(crate) const SCHEMA_REF: &str = "$schemaRef";
 /// A name that is validated against another schema.
 const ALIAS: (&str, &str) = ("nested-synesthetic-asset", "synesthetic-asset");
 
-/// What the names of files of nested assets begin with.
+/// Prefix of files of nested assets.
 const NESTED_FILES: &str = "SynestheticAsset";
 
 /// The end of an example's name that is not part of its schema's.

@@ -2,7 +2,7 @@
 //!
 //! Nothing here opens a file: what is served was read at start, and the table of what was read is
 //! the only thing that a client's path is compared with. A path that is *written* to lead out is
-//! refused by name all the same, so that nobody takes the refusal for a missing file.
+//! refused by name all the same, so that the refusal is not mistaken for a missing file.
 
 use mainstay_worker::{ErrorKind, Json, Problem, uri};
 use serde_json::json;
@@ -10,7 +10,7 @@ use serde_json::json;
 /// Rounds of percent-decoding that are looked through.
 const MAX_ROUNDS: usize = 4;
 
-/// Whether a path is written to lead out of its root on any platform, plainly or encoded.
+/// True if a path is written to lead out of its root on any platform, plainly or encoded.
 pub(crate) fn leaves_root(path: &str) -> bool {
     let mut text = path.to_owned();
     for _ in 0..MAX_ROUNDS {

@@ -16,7 +16,7 @@ use crate::tools::verdict::failed;
 /// One family of resources.
 struct Family {
     scheme: &'static str,
-    /// What stands before the name.
+    /// The part before the name.
     prefix: &'static str,
     template: &'static str,
     /// The template's one argument.

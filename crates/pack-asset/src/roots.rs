@@ -1,7 +1,7 @@
 //! Reading a root once, at start, within bounds.
 //!
 //! [`Root::read`] gives every `*.json` file below a directory with its text. One file that cannot be
-//! read is left to the caller; a root that is no directory or holds too much is a reason not to
+//! read is left to the caller; a root that is not a directory or holds too much is a reason not to
 //! start.
 
 use std::fmt;
@@ -18,10 +18,10 @@ const MAX_FILES: usize = 10_000;
 /// Most bytes that are read from one root and kept.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 
-/// What the name of every file that is read ends with.
+/// Ending of the files that are read.
 const SUFFIX: &str = ".json";
 
-/// What a root is for.
+/// The purpose of a root.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Root<'a> {
     /// `schemas` or `examples`.

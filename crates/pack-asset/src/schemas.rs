@@ -1,6 +1,6 @@
 //! The schemas of a root, read once, and what validates by them.
 //!
-//! What is listed are the `*.schema.json` files of the root itself. Every other JSON file below it
+//! Lists the `*.schema.json` files of the root itself. Every other JSON file below it
 //! is there for references to lead to, and for nothing else.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use crate::naming;
 use crate::roots::{self, Root};
 use crate::tree;
 
-/// What the name of a schema file ends with.
+/// Ending of schema files.
 const SUFFIX: &str = ".schema.json";
 
 /// One schema.
@@ -32,7 +32,7 @@ pub(crate) struct Schema {
     pub(crate) text: String,
     /// The name of the document among all documents.
     uri: String,
-    /// What validates by it, or why nothing can; made when it is first needed.
+    /// Its validator, or the reason why none can be made; made when it is first needed.
     validator: OnceLock<Result<Validator, String>>,
 }
 
@@ -139,7 +139,7 @@ impl Schemas {
         named.or_else(|| self.list.iter().find(|schema| schema.path == name_or_path))
     }
 
-    /// Why a file with this name is no schema, if there is such a file.
+    /// The reason why a file with this name is not a schema, if it exists.
     pub(crate) fn why_broken(&self, name: &str) -> Option<&str> {
         self.broken.get(name).map(String::as_str)
     }
@@ -200,7 +200,7 @@ impl Usable<'_> {
         }
     }
 
-    /// The same for an asset that was read already.
+    /// Validates an asset that was read already.
     pub(crate) fn check_exact(&self, asset: &Exact<'_>) -> Verdict {
         match asset.to_value() {
             Ok(value) => self.check_tree(value),
@@ -247,7 +247,7 @@ impl Unusable {
         }
     }
 
-    /// The same as a finding.
+    /// The error as a finding.
     pub(crate) fn violation(&self) -> Violation {
         Violation {
             path: "/schema".to_owned(),

@@ -1,4 +1,4 @@
-//! What the asset pack is configured with.
+//! Settings of the asset pack.
 
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ pub struct AssetSettings {
     /// PEM file of the authorities whose certificates an https backend may have. Without one, those
     /// of the system, else a built-in list.
     pub backend_ca_file: Option<PathBuf>,
-    /// Whether a client may ask for an asset to be sent unchecked (`MAINSTAY_ALLOW_UNVALIDATED`).
+    /// True if a client may ask for an asset to be sent unchecked (`MAINSTAY_ALLOW_UNVALIDATED`).
     pub allow_unvalidated: bool,
     /// Violations that a verdict lists: the host's `limits.violations`, not a setting of the pack.
     #[serde(skip)]

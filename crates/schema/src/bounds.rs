@@ -1,4 +1,4 @@
-//! What makes a schema too expensive, decided before it is compiled.
+//! Rejects schemas that are too expensive, before they are compiled.
 //!
 //! A small document can ask for a lot of work: definitions that each refer twice to
 //! the next one double the work with every line, and a long chain of references takes
@@ -39,7 +39,7 @@ pub(crate) fn check_size(schema: &Value, limits: &Limits) -> Result<(), CompileE
     })
 }
 
-/// Whether `value` holds more than `limit` JSON values.
+/// True if `value` holds more than `limit` JSON values.
 pub(crate) fn exceeds(value: &Value, limit: usize) -> bool {
     count(value, usize::MAX, &mut limit.clone()).is_err()
 }

@@ -150,19 +150,19 @@ struct Compiled {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Valid,
-    /// What is wrong; never empty.
+    /// The violations; never empty.
     Invalid(Violations),
     /// The check ended before it was decided; says where and why.
     NotChecked(Violation),
 }
 
 impl Validator {
-    /// Whether `value` was checked and is valid.
+    /// True if `value` was checked and is valid.
     pub fn is_valid(&self, value: &Value) -> bool {
         self.0.run(value, Undecided::Fails) == Ran::Valid
     }
 
-    /// What is wrong with `value`: nothing exactly if it was checked and is valid. Sorted by
+    /// The violations of `value`: none exactly if it was checked and is valid. Sorted by
     /// path, then by message, and bounded; the last entry counts those that are not listed.
     pub fn check(&self, value: &Value) -> Vec<Violation> {
         match self.verdict(value) {
@@ -211,7 +211,7 @@ impl Validator {
         self.0.fingerprint
     }
 
-    /// Whether both are clones of one compiled state.
+    /// True if both are clones of one compiled state.
     pub fn shares_state_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

@@ -1,5 +1,5 @@
 //! In which dialect a schema is written: a draft, or one derived from a draft by a
-//! meta-schema of somebody's own.
+//! meta-schema of another author.
 
 use std::sync::{Arc, LazyLock};
 
@@ -13,9 +13,9 @@ const LONGEST_CHAIN: usize = 8;
 pub(crate) struct Dialect {
     /// The draft whose rules count; for a derived dialect, the one it comes from.
     pub(crate) draft: Draft,
-    /// What a schema of this dialect says under `$schema`, in one spelling.
+    /// The `$schema` of this dialect, in one spelling.
     pub(crate) uri: String,
-    /// Whether it is not one of the published drafts.
+    /// True if it is not one of the published drafts.
     pub(crate) derived: bool,
 }
 

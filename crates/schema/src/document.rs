@@ -35,19 +35,19 @@ pub(crate) struct Document {
     bases: HashMap<String, String>,
     /// The pointer of each resource's root, by URI.
     pub(crate) resources: BTreeMap<String, String>,
-    /// What is wrong with the names in it, at first.
+    /// The first mistake in its names.
     misnamed: Option<CompileError>,
     /// Pointers of anchors, by the resource's pointer and the name.
     anchors: HashMap<(String, String), String>,
-    /// The same of dynamic anchors only.
+    /// Its dynamic anchors.
     dynamic: BTreeMap<(String, String), String>,
     /// The dialect of each schema that names one.
     dialects: HashMap<String, Arc<Dialect>>,
-    /// What the meta-schema says, once it was asked.
+    /// The verdict of the meta-schema, once it was asked.
     valid: OnceLock<Result<(), CompileError>>,
 }
 
-/// What starts at a place.
+/// The resource or anchor that starts at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Start {
     Nothing,
@@ -175,18 +175,18 @@ impl Document {
         self.dynamic.get(&name).map(String::as_str)
     }
 
-    /// Whether all of it is one resource in one dialect.
+    /// True if all of it is one resource in one dialect.
     pub(crate) fn is_uniform(&self) -> bool {
         self.bases.len() == 1 && self.dialects.len() == 1
     }
 
-    /// Whether it has no `$id`, or one that stands for itself.
+    /// True if it has no `$id`, or one that stands for itself.
     pub(crate) fn has_absolute_home(&self) -> bool {
         let id = self.own_id("").filter(|id| !id.starts_with('#'));
         id.is_none_or(is_absolute)
     }
 
-    /// Whether a resource or another dialect starts at `pointer`.
+    /// True if a resource or another dialect starts at `pointer`.
     pub(crate) fn starts(&self, pointer: &str) -> Start {
         let resource = self.bases.contains_key(pointer);
         let dialect = match pointer.rsplit_once('/') {
@@ -225,7 +225,7 @@ impl Document {
         found
     }
 
-    /// Whether what the document says depends on where it was loaded from.
+    /// True if what the document says depends on where it was loaded from.
     pub(crate) fn depends_on_uri(&self) -> bool {
         if !self.has_absolute_home() {
             return true;
@@ -347,7 +347,7 @@ pub(crate) fn absolute(base: &str, address: &str) -> Option<String> {
     Some(resolved.as_str().to_owned())
 }
 
-/// Whether `text` starts with a scheme.
+/// True if `text` starts with a scheme.
 pub(crate) fn is_absolute(text: &str) -> bool {
     let Some((scheme, _)) = text.split_once(':') else {
         return false;

@@ -4,10 +4,10 @@ use jsonschema::Draft;
 use mainstay_contract::json::push_pointer_part;
 use serde_json::{Map, Value};
 
-/// What a subschema applies to.
+/// The values that a subschema applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// The same value as the schema around it.
+    /// The value of the schema around it.
     Here,
     /// A part of that value.
     Part,
@@ -50,7 +50,7 @@ pub(crate) fn shape(keyword: &str, draft: Draft) -> Option<(Shape, Place)> {
     })
 }
 
-/// Whether the draft is one in which a `$ref` hides the keywords beside it, and `$id`
+/// True if the draft is one in which a `$ref` hides the keywords beside it, and `$id`
 /// can name an anchor.
 pub(crate) fn is_classic(draft: Draft) -> bool {
     matches!(draft, Draft::Draft4 | Draft::Draft6 | Draft::Draft7)

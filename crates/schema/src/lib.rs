@@ -1,4 +1,4 @@
-//! What is valid: compiled JSON Schemas, and violations people can act on.
+//! Validity: compiled JSON Schemas, and violations people can act on.
 //!
 //! [`SchemaRegistry::compile`] turns a schema document into a [`Validator`]; equal
 //! documents share one compiled state, found by [`Fingerprint`]. [`Validator::check`]

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::{patterns, shorten, suggest};
 
-/// What there is to say when nothing more is known.
+/// The message when nothing more is known.
 pub(crate) const NO_MATCH: &str = "does not match the schema";
 /// For a value that fits several branches of `oneOf`.
 pub(crate) const SEVERAL_FORMS: &str = "matches more than one of the allowed forms";
@@ -21,7 +21,7 @@ pub(crate) const SEVERAL_FORMS: &str = "matches more than one of the allowed for
 const NOTHING: &str = "not allowed here";
 /// For a text that a pattern with look-around or back-references was not tried on.
 pub(crate) const UNDECIDED: &str = "was not checked: it is too long or too complex for its pattern";
-/// The same for a name.
+/// Shows a name.
 pub(crate) const LONG_NAME: &str =
     "was not checked: it has a member name that is too long for its pattern";
 

@@ -1,4 +1,4 @@
-//! Whether a document is a valid schema of its draft.
+//! True if a document is a valid schema of its draft.
 //!
 //! `jsonschema` asks this of the document it compiles, but not of those it refers to,
 //! and then reports their mistakes without a place, or not at all.

@@ -49,7 +49,7 @@ pub(crate) enum Ran {
     OutOfSteps,
 }
 
-/// What a text counts as that a pattern could not decide.
+/// The result for a text that a pattern could not decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Undecided {
     Fails,
@@ -67,12 +67,12 @@ const RUN_STEPS: u64 = 2_000;
 thread_local! {
     static GAVE_UP: Cell<bool> = const { Cell::new(false) };
     static UNDECIDED_COUNTS: Cell<Undecided> = const { Cell::new(Undecided::Fails) };
-    /// What is left for the value that is checked now; `None` once it is spent.
+    /// The budget left for the current value; `None` once it is spent.
     static STEPS_LEFT: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
 impl Patterns {
-    /// What the schema needs, if the linear engine did not take it.
+    /// The backtracking pattern, if the linear engine rejected it.
     pub(crate) fn backtracking(world: &World, reach: &Reached, limits: &Limits) -> Self {
         let names = reach.schemas.iter().map(|at| {
             let schema = world.schema(at);
@@ -212,7 +212,7 @@ impl PatternKeyword {
 }
 
 impl PatternKeyword {
-    /// Whether the engine may be run on a text; its steps are spent then.
+    /// True if the engine may be run on a text; its steps are spent then.
     fn may_see(&self, text: &str) -> bool {
         let is_linear = self.longest == usize::MAX;
         is_linear || (text.len() <= self.longest && spend(text.len(), 1))

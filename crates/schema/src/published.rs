@@ -31,10 +31,10 @@ pub(crate) static ENVELOPE: LazyLock<Value> = LazyLock::new(|| parsed("envelope.
 pub(crate) static REQUEST: LazyLock<Value> = LazyLock::new(|| parsed("request.schema.json"));
 pub(crate) static RESPONSE: LazyLock<Value> = LazyLock::new(|| parsed("response.schema.json"));
 
-/// What goes into a tool.
+/// Input of a tool.
 pub(crate) static TOOL_INPUT: LazyLock<Value> = LazyLock::new(|| parsed("tool_io.schema.json"));
 
-/// What comes out of one: the same document, entered at its anchor.
+/// Output of a tool: this document, entered at its anchor.
 pub(crate) static TOOL_OUTPUT: LazyLock<Value> = LazyLock::new(|| {
     let definitions = TOOL_INPUT.get("$defs").cloned().unwrap_or_default();
     json!({"$ref": "#output", "$defs": definitions})
@@ -43,7 +43,7 @@ pub(crate) static TOOL_OUTPUT: LazyLock<Value> = LazyLock::new(|| {
 fn parsed(file: &str) -> Value {
     let mut files = PUBLISHED_SCHEMAS.iter();
     let text = files.find(|(name, _)| *name == file).map(|(_, text)| *text);
-    // Null is no schema and never compiles; a test looks at each file.
+    // Null is not a schema and never compiles; a test reads each file.
     text.and_then(|text| serde_json::from_str(text).ok())
         .unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The known name somebody probably meant.
+//! Suggests the known name that was probably meant.
 
 /// Longer names are not compared.
 const LONGEST: usize = 64;
@@ -11,25 +11,29 @@ pub(crate) fn nearest<'a>(
     unknown: &str,
     known: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
-    let unknown = comparable(unknown)?;
-    let allowed = (unknown.chars().count() / 3).clamp(1, 2);
+    let (unknown, length) = comparable(unknown)?;
+    let allowed = (length / 3).clamp(1, 2);
     known
         .into_iter()
         .take(CANDIDATES)
-        .filter_map(|name| Some((strsim::osa_distance(&unknown, &comparable(name)?), name)))
+        .filter_map(|name| Some((comparable(name)?, name)))
+        // Each character more or less is an edit, so most names need no table.
+        .filter(|((_, other), _)| length.abs_diff(*other) <= allowed)
+        .map(|((text, _), name)| (strsim::osa_distance(&unknown, &text), name))
         .filter(|(distance, _)| *distance <= allowed)
         .min()
         .map(|(_, name)| name)
 }
 
-fn comparable(name: &str) -> Option<String> {
+/// A name in lower case, and its length in characters; `None` if it is too short or too long.
+fn comparable(name: &str) -> Option<(String, usize)> {
     let name: String = name
         .chars()
         .flat_map(char::to_lowercase)
         .take(LONGEST + 1)
         .collect();
     let length = name.chars().count();
-    (2..=LONGEST).contains(&length).then_some(name)
+    (2..=LONGEST).contains(&length).then_some((name, length))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{CompileError, SchemaRegistry, Validator};
 
-/// What a tool takes and gives.
+/// Input and output of a tool.
 #[derive(Clone, Debug)]
 pub struct ToolValidators {
     /// Of its arguments.

@@ -18,7 +18,7 @@ pub struct ToolId(String);
     shorten::quoted(.text)
 )]
 pub struct ParseToolIdError {
-    /// What was given.
+    /// The given text.
     pub text: String,
 }
 

@@ -1,4 +1,4 @@
-//! What goes into a tool and comes out of it, as whole messages.
+//! Input and output of a tool as whole messages.
 //!
 //! The shared structure, [`PUBLISHED_SCHEMAS`](crate::PUBLISHED_SCHEMAS), and the tool's
 //! own schemas are separate validators, so that tools share whatever is equal.
@@ -151,14 +151,14 @@ impl ToolIOValidators {
         &self.tool
     }
 
-    /// What is wrong with `{tool, input, version?, metadata?}`: with its structure, and
+    /// The violations of `{tool, input, version?, metadata?}`: of its structure, and
     /// with the input by the tool's schema.
     pub fn check_input(&self, message: &Value) -> Vec<Violation> {
         let shared = self.shared_input.check(message);
         self.check(message, shared, ToolPart::Input, Some(&self.tool.input))
     }
 
-    /// What is wrong with `{tool, output, version?, metadata?}`: with its structure,
+    /// The violations of `{tool, output, version?, metadata?}`: of its structure,
     /// which asks for no input, and with the output by the tool's schema.
     pub fn check_output(&self, message: &Value) -> Vec<Violation> {
         let shared = self.shared_output.check(message);

@@ -1,4 +1,4 @@
-//! What is wrong with a value.
+//! Violations: the mistakes in a value.
 
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +48,7 @@ impl Violations {
         self.more == Some(0)
     }
 
-    /// What is not listed, in a sentence; `None` if nothing is missing.
+    /// The unlisted rest, in a sentence; `None` if nothing is missing.
     pub fn rest(&self) -> Option<String> {
         match self.more {
             Some(0) => None,

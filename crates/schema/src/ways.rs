@@ -16,7 +16,7 @@ use crate::{
 /// The number of a list of resources.
 type Way = usize;
 
-/// Whether the compiler would compile more than `limit` schemas, copies counted, to
+/// True if the compiler would compile more than `limit` schemas, copies counted, to
 /// compile those at `starts`. `resource` says in which resource a schema is.
 pub(crate) fn exceed(
     world: &World,

@@ -14,7 +14,7 @@ use crate::{
     link::is_bundled,
 };
 
-/// What the names of the published vocabularies start with.
+/// Prefix of the names of the published vocabularies.
 const VOCABULARIES: [&str; 2] = [
     "https://json-schema.org/draft/2019-09/vocab/",
     "https://json-schema.org/draft/2020-12/vocab/",
@@ -44,18 +44,18 @@ pub(crate) enum Lost {
     Address,
     /// The document has no such place.
     Place,
-    /// It names a dialect, and nobody knows that.
+    /// It names a dialect that is unknown.
     Dialect,
 }
 
-/// What a schema reaches.
+/// The documents that a schema reaches.
 #[derive(Debug, Default)]
 pub(crate) struct Reached {
     /// Every schema, the root first.
     pub(crate) schemas: BTreeSet<At>,
     /// Documents of the library that hold them.
     pub(crate) documents: Vec<usize>,
-    /// Whether some reference leads to a published meta-schema.
+    /// True if some reference leads to a published meta-schema.
     pub(crate) meta_schemas: bool,
     /// References that lead nowhere, with the schemas that hold them.
     pub(crate) lost: Vec<(At, String, Lost)>,

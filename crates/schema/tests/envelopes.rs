@@ -513,7 +513,7 @@ fn the_reference_page_names_the_namespace_of_ids() {
     assert!(page.contains(&mainstay_contract::envelope::NAMESPACE.to_string()));
 }
 
-/// What one form says of a row.
+/// A row in one form.
 #[derive(Debug, PartialEq)]
 struct Said {
     canonical: Value,

@@ -48,7 +48,7 @@ fn a_doubling_chain_over_documents_is_refused() {
         };
         assert!(matches!(*reason, CompileError::TooMuchWork { .. }));
         assert!(start.elapsed() < SOON, "{keyword}");
-        // Its end is no bomb.
+        // Its end is cheap.
         assert!(registry.compile_document(&uri(35)).is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! What holds for every schema and every value.
+//! Properties of every schema and every value.
 
 // Helpers of tests are tests, which clippy cannot see here.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
@@ -159,7 +159,7 @@ fn linked_documents() -> impl Strategy<Value = Vec<SchemaDocument>> {
     (document("a"), document("b"), document("c")).prop_map(|(a, b, c)| vec![a, b, c])
 }
 
-/// The same documents, as the engine follows them by itself.
+/// The documents, as the engine follows them by itself.
 fn unlinked(documents: &[SchemaDocument]) -> Option<jsonschema::Validator> {
     let pairs = documents
         .iter()
@@ -171,7 +171,7 @@ fn unlinked(documents: &[SchemaDocument]) -> Option<jsonschema::Validator> {
     options.build(&documents[0].schema).ok()
 }
 
-/// What stands where a URI should.
+/// The text in the place of a URI.
 fn odd_uri() -> impl Strategy<Value = String> {
     let pieces = prop::sample::select(vec![
         "http:", "urn:", "file:", "//", "/", "a", "..", "?", "#", "#/", "%", "%zz", "[", "@", ":",

@@ -1,4 +1,4 @@
-//! What a ring of keys promises: only its own messages open, unchanged, for their purpose and context.
+//! Promises of a ring of keys: only its own messages open, unchanged, for their purpose and context.
 
 #![allow(
     clippy::indexing_slicing,

@@ -96,7 +96,7 @@ pub fn survive_file_size_limit() {
     set_action(libc::SIGXFSZ, libc::SIG_IGN);
 }
 
-/// What a wrapped server expects of the limit: the default.
+/// The limit that a wrapped server expects: the default.
 pub fn restore_file_size_limit() {
     set_action(libc::SIGXFSZ, libc::SIG_DFL);
 }

@@ -81,7 +81,7 @@ impl Notifications {
         }
     }
 
-    /// Whether the call still waits. Its thread's number belongs to it until then.
+    /// True if the call still waits. Its thread's number belongs to it until then.
     #[must_use]
     pub fn is_waiting(&self, one: &Notification) -> bool {
         #[expect(unsafe_code, reason = "neither std nor rustix has this request")]

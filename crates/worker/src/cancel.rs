@@ -1,4 +1,4 @@
-//! The token through which a call learns that nobody wants its answer any more.
+//! The token through which a call learns that it was cancelled.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use mainstay_contract::outcome::Problem;
 
 use crate::sync::lock;
 
-/// Shared by a call and by whoever may cancel it. Once cancelled, it stays so.
+/// Shared by a call and by its cancellers. Once cancelled, it stays so.
 #[derive(Clone, Debug, Default)]
 pub struct CancelToken(Arc<Inner>);
 

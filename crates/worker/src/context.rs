@@ -1,4 +1,4 @@
-//! What a tool knows about the call it runs, and may do beside computing.
+//! The call that a tool runs: its facts, cancellation, progress and subprocesses.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ pub struct Context {
     pub(crate) surroundings: Surroundings,
 }
 
-/// What all calls of a worker share.
+/// State that all calls of a worker share.
 #[derive(Clone, Debug)]
 pub(crate) struct Surroundings {
     /// Time between TERM and KILL for subprocesses.

@@ -95,7 +95,7 @@ fn prompt(pack: &Pack, name: &str, given: &Json, context: &Context) -> Result<An
     let unknown = || {
         Problem::new(
             ErrorKind::InvalidParams,
-            format!("there is no prompt {name}"),
+            format!("this pack does not have a prompt {name}"),
         )
     };
     let prompts = pack.find_prompts().ok_or_else(unknown)?;

@@ -14,7 +14,7 @@
 //! }
 //!
 //! fn spec() -> ToolSpec {
-//!     mainstay_worker::tool_spec("greet", "Greets somebody.")
+//!     mainstay_worker::tool_spec("greet", "Greets a person.")
 //!         .input(serde_json::json!({
 //!             "type": "object", "additionalProperties": false, "required": ["name"],
 //!             "properties": {"name": {"type": "string"}},

@@ -91,13 +91,13 @@ impl Pack {
         self
     }
 
-    /// What operators see of this pack in health, e.g. the fingerprint of its roots: an object.
+    /// Facts for operators in health, such as the fingerprint of its roots: an object.
     pub fn facts(mut self, facts: Json) -> Self {
         self.facts = facts;
         self
     }
 
-    /// What is advertised: the same for the same pack, tools sorted by name.
+    /// The advertised catalog: equal for equal packs, tools sorted by name.
     pub fn catalog(&self) -> Catalog {
         let resources = self.resources.as_deref();
         Catalog {

@@ -29,7 +29,7 @@ const MAX_CHARS: usize = 1000;
 pub(crate) struct Reporter {
     call: CallId,
     cancel: CancelToken,
-    /// Absent in tests of single tools, where nobody listens.
+    /// Absent in tests of single tools, which have no listener.
     way: Option<Way>,
     state: Mutex<State>,
 }
@@ -117,7 +117,7 @@ impl Reporter {
 /// Waits for the end of the worker and meanwhile sends progress that is due.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
-    /// The same as in the state, for a look without the lock.
+    /// A copy of the value in the state, readable without the lock.
     ended: AtomicBool,
     state: Mutex<ClockState>,
     changed: Condvar,

@@ -12,7 +12,7 @@ use crate::context::Context;
 
 /// The prompts of a pack.
 pub trait Prompts: Send + Sync {
-    /// What is advertised.
+    /// The advertised prompts.
     fn specs(&self) -> Vec<PromptSpec>;
 
     /// Writes one. The arguments are checked against the spec before.

@@ -1,4 +1,4 @@
-//! What a tool answers: a JSON object, and text for reading that is made only when asked for.
+//! The answer of a tool: a JSON object, and text for reading that is made only on request.
 //!
 //! A listing is a [`Reply::page`]: the library decides how many of its items the answer has, and the
 //! tool makes JSON, text, hint and cursor of exactly these. So a text never leaves out what its cursor

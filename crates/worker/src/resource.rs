@@ -18,7 +18,7 @@ pub trait Resources: Send + Sync {
         Vec::new()
     }
 
-    /// What there is now, in a stable order.
+    /// The current resources, in a stable order.
     fn list(&self, context: &Context) -> Result<Vec<ResourceSpec>, Problem>;
 
     /// The contents of one, or a `ResourceNotFound` problem.

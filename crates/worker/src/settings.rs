@@ -1,4 +1,4 @@
-//! What a pack is started with, and why it may refuse to start.
+//! Settings of a pack, and the reasons for which it may refuse to start.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What a tool is to this crate: a function from arguments to a reply, and perhaps a probe.
+//! A tool: a function from arguments to a reply, and perhaps a probe.
 //!
 //! [`Tool`] takes the arguments as the client's own JSON text. [`typed`] makes a tool of a
 //! function with typed arguments, which is what most packs want.
@@ -23,7 +23,7 @@ pub trait Tool: Send + Sync {
     /// Does the work.
     fn call(&self, arguments: &Json, context: &Context) -> Result<Reply, Problem>;
 
-    /// False if there is no probe, so that no tool declares one that it lacks.
+    /// False without a probe, so that no tool declares one that it lacks.
     fn has_probe(&self) -> bool {
         true
     }
@@ -36,7 +36,7 @@ pub trait Tool: Send + Sync {
     }
 }
 
-/// What a probe found out.
+/// The result of a probe.
 #[derive(Debug)]
 pub enum Probe {
     /// The effect did not take place: running the call is safe.

@@ -15,6 +15,6 @@ pub fn warn(reason: &str, detail: &str) {
         "mcp:warning reason={reason} {}\n",
         shorten(detail, MAX_DETAIL_CHARS)
     );
-    // Nobody is left to be told that standard error is closed.
+    // Nothing can report that standard error is closed.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }

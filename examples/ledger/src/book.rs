@@ -23,7 +23,7 @@ pub(crate) struct Book {
     file: File,
 }
 
-/// What the effects add up to.
+/// The sum of the effects.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
     /// Lines of `append`.

@@ -26,7 +26,7 @@ use serde::Deserialize;
 use crate::book::Book;
 use crate::offers::{Entries, Reconcile};
 
-/// What the host may configure.
+/// Settings from the host.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LedgerSettings {

@@ -1,4 +1,4 @@
-//! What the tools promise.
+//! The definitions of the tools.
 
 use mainstay_worker::{Annotations, Code, Replay, SpecBuilder, ToolSpec, tool_spec};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What the tools do.
+//! The tools.
 
 use std::time::Duration;
 
@@ -105,7 +105,7 @@ pub(crate) fn transfer(
 }
 
 /// The effect carries the client's id. An equal line proves that the lost attempt took effect; the
-/// same id with other contents is somebody's mistake, about which nothing can be said.
+/// same id with other contents is a mistake of the caller, which the pack cannot resolve.
 pub(crate) fn probe_transfer(book: &Book, arguments: &TransferArguments) -> Result<Probe, Problem> {
     Ok(match book.find_transfer(&arguments.transfer.id)? {
         None => Probe::NotApplied,

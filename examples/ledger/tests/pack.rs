@@ -1,4 +1,4 @@
-//! What each tool, resource and prompt of the ledger does.
+//! Tests of each tool, resource and prompt of the ledger.
 
 #![allow(
     clippy::indexing_slicing,

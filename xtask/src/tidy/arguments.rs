@@ -8,7 +8,7 @@
 //! // covers: validate_asset.schema, validate_asset.asset
 //! ```
 //!
-//! An argument nobody covers is a finding, and so is a line that covers what no
+//! An argument without a cover is a finding, and so is a line that covers what no
 //! tool has. `render` is left out: one test over all tools covers it.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Who may depend on whom: the directions and the third-party budgets.
+//! Allowed dependencies: the directions between crates and the third-party budgets.
 //!
 //! `ROWS` is the map of `ARCHITECTURE.md` as data. A new edge is a design
 //! decision: it is made there, then here. Dev-dependencies may use `testkit`

@@ -1,4 +1,4 @@
-//! What a check has to say: a place, what is wrong there, what to do.
+//! The finding of a check: a place, the mistake, the next step.
 
 use std::fmt;
 

@@ -74,7 +74,7 @@ impl Scanner {
         }
     }
 
-    /// Whether the `r` here ends a name; the `b` of `br"..."` is no name.
+    /// True if the `r` here ends a name; the `b` of `br"..."` is not a name.
     fn inside_a_word(&self) -> bool {
         let before = |n: usize| {
             self.at

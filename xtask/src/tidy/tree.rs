@@ -75,7 +75,7 @@ impl Tree {
         self.files.get(path)?.as_deref()
     }
 
-    /// Whether a file or a folder has this path; the root is `""`.
+    /// True if a file or a folder has this path; the root is `""`.
     pub(crate) fn exists(&self, path: &str) -> bool {
         let path = path.trim_end_matches('/');
         let inside = format!("{path}/");

@@ -1,4 +1,4 @@
-//! Bytes nobody sees: tabs, trailing blanks, carriage returns, the last newline.
+//! Invisible bytes: tabs, trailing blanks, carriage returns, the last newline.
 
 use super::finding::Finding;
 

@@ -31,7 +31,7 @@ words! {
         Asked = "approval.asked",
         Granted = "approval.granted",
         Denied = "approval.denied",
-        /// Nobody answered in time, or the policy changed.
+        /// The time for an answer passed, or the policy changed.
         Expired = "approval.expired",
         /// The client gave up the call before an answer.
         Dropped = "approval.dropped",

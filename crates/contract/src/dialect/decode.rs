@@ -33,7 +33,7 @@ pub fn decode(line: &[u8], max_depth: usize) -> Inbound {
     message(&envelope)
 }
 
-/// What is said to a line that is no message at all.
+/// The error for a line that is not a message.
 pub(super) fn malformed_line(error: &ScanError<'_>, max_depth: usize) -> Refused {
     let (at, invalid) = (error.offset, ErrorKind::InvalidMessage);
     let (id, kind, said) = match error.kind {

@@ -77,8 +77,8 @@ pub fn enveloped(id: &EchoId, envelope: &str) -> String {
     result(id, envelope)
 }
 
-/// Whether a problem is a JSON-RPC error in the direct and the envelope dialect, too: what is no
-/// request has no result, and a second request of an id must not be taken for the first.
+/// True if a problem is a JSON-RPC error in the direct and the envelope dialect, too: a line
+/// that is not a request has no result, and a second request of an id must not be taken for the first.
 pub const fn is_of_the_message(kind: ErrorKind) -> bool {
     matches!(
         kind,
@@ -220,7 +220,7 @@ fn envelope(id: &EchoId, body: usize) -> ObjectWriter {
     }
 }
 
-/// What a progress notification is about.
+/// The request that a progress notification belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct ProgressOf<'a> {
     pub id: &'a RequestId,

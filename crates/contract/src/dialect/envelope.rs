@@ -10,7 +10,7 @@ use crate::scan;
 /// The methods.
 pub(super) const METHODS: [&str; 2] = [Asked::DISCOVER, Asked::INVOKE];
 
-/// What a request of the dialect asks for.
+/// The kinds of requests in this dialect.
 pub(super) fn op(method: &str, params: &str) -> Result<Op, Problem> {
     if method == Asked::DISCOVER {
         only(params, &[])?;

@@ -1,4 +1,4 @@
-//! What a server says about itself, in both eras.
+//! A server's description of itself, in both eras.
 
 use serde_json::{Map, Value, json};
 

@@ -46,11 +46,11 @@ pub enum Dialect {
     Direct,
     /// `mcp.discover` and `mcp.tool.invoke`: the result is a result envelope.
     Envelope,
-    /// One request over HTTP. Whoever asked gets the outcome itself and gives it its form.
+    /// One request over HTTP. Its caller receives the outcome and encodes it.
     Rest,
 }
 
-/// Whether requests of a session wait for each other.
+/// True if requests of a session wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
@@ -61,7 +61,7 @@ pub enum Order {
 }
 
 impl Dialect {
-    /// Whether requests of this dialect wait for each other.
+    /// True if requests of this dialect wait for each other.
     pub const fn order(self) -> Order {
         match self {
             Self::Legacy | Self::Modern | Self::Rest => Order::Free,
@@ -77,7 +77,7 @@ impl Dialect {
         }
     }
 
-    /// Whether it is one of MCP's eras.
+    /// True if it is one of MCP's eras.
     pub const fn is_mcp(self) -> bool {
         matches!(self, Self::Legacy | Self::Modern)
     }
@@ -90,7 +90,7 @@ pub struct Form {
     pub shape: Shape,
 }
 
-/// What kind of result a request has.
+/// The kind of result that a request has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Shape {
@@ -110,7 +110,7 @@ pub enum Inbound {
     Cancel(Cancel),
     /// News of a client, which nothing is answered to.
     Notice(Notice),
-    /// An answer: whether we asked is for whoever asks to say.
+    /// An answer. The caller knows if there was a question.
     Answer(Answer),
     /// A notification that asks for nothing.
     Ignored,
@@ -118,7 +118,7 @@ pub enum Inbound {
     Refused(Refused),
 }
 
-/// A notification that somebody may wait for.
+/// A notification that a part of the host may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// The handshake is over.
@@ -127,7 +127,7 @@ pub enum Notice {
     RootsChanged,
 }
 
-/// What a client says to a question of ours.
+/// A client's answer to a question of the host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     pub id: RequestId,
@@ -210,17 +210,17 @@ pub enum ApprovalOp {
     Answer { id: String, grant: bool },
 }
 
-/// What a client can ask for.
+/// The requests of clients.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Op {
     /// Open a legacy session with the version that the client offers.
     Initialize {
         version: String,
-        /// Whether the client can be asked for its roots.
+        /// True if the client can be asked for its roots.
         #[serde(default)]
         roots: bool,
-        /// Whether the client can ask its user with a form.
+        /// True if the client can ask its user with a form.
         #[serde(default)]
         elicits: bool,
     },
@@ -332,7 +332,7 @@ pub struct Cancel {
     pub kind: CancelKind,
 }
 
-/// Whether a cancelled request still gets an answer.
+/// True if a cancelled request still gets an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CancelKind {

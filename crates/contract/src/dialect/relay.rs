@@ -1,6 +1,6 @@
 //! Messages that are passed on: only what a host must know of them is read.
 //!
-//! [`relay`] looks at one line of a conversation between somebody else's client and server. It
+//! [`relay`] looks at one line of a conversation between a client and a server of other authors. It
 //! knows requests, notices and answers, in either direction; parameters and results stay text.
 
 use std::borrow::Cow;
@@ -156,7 +156,7 @@ pub fn relay<'a>(line: &'a [u8], max_depth: usize) -> Result<Relayed<'a>, Refuse
     let has_version = version.is_some();
     let dialect = match dialect_of(&method, has_version) {
         Dialect::Modern => Dialect::Modern,
-        // A method of neither form is somebody's extension.
+        // A method of neither form is an extension.
         Dialect::Legacy | Dialect::Direct | Dialect::Envelope | Dialect::Rest => Dialect::Legacy,
     };
     let is_call = method == Method::CallTool.name();

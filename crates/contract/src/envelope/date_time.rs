@@ -1,4 +1,4 @@
-//! Whether a text is a `date-time` of RFC 3339, which is what the schemas' format asks for.
+//! Recognises a `date-time` of RFC 3339, the format that the schemas demand.
 
 use std::borrow::Cow;
 

@@ -8,7 +8,7 @@ use crate::json::Json;
 use crate::render::shorten;
 use crate::scan::{self, ScanErrorKind};
 
-/// Longest part of somebody else's member name that is repeated.
+/// Longest part of a sender's member name that an error repeats.
 const NAME_SHOWN: usize = 64;
 
 /// The first thing that is wrong with an envelope.
@@ -20,7 +20,7 @@ pub struct FieldError {
     pub kind: FieldErrorKind,
 }
 
-/// What is wrong.
+/// The mistake.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FieldErrorKind {
     #[error("it is not valid JSON (at byte {offset})")]

@@ -39,7 +39,7 @@ impl Ids {
         }
     }
 
-    /// Ids that nobody had before, if the bytes are random.
+    /// Ids that are unique if the bytes are random.
     pub fn random(bytes: [u8; Self::RANDOM_BYTES]) -> Self {
         let mut chunks = bytes.as_chunks::<16>().0.iter();
         let mut id = || {

@@ -40,7 +40,7 @@ pub const REQUIRED: [&str; 17] = [
     "ts",
 ];
 
-/// Who wrote a record, and why.
+/// The writer of a record, and the reason.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
     pub agent: &'a str,

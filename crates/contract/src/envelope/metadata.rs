@@ -1,4 +1,4 @@
-//! What an envelope knows about its request.
+//! Facts about the request in an envelope.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -100,7 +100,7 @@ pub struct Meta {
     #[serde(flatten)]
     pub ids: Ids,
     pub schema_version: String,
-    /// Whether the ids follow from the request.
+    /// True if the ids follow from the request.
     pub deterministic: bool,
     pub transport: Transport,
     pub route: String,
@@ -116,7 +116,7 @@ pub struct Meta {
 }
 
 impl Meta {
-    /// What follows from the request alone.
+    /// The facts that follow from the request alone.
     pub fn new(asked: &Asked, transport: Transport, ids: Ids, deterministic: bool) -> Self {
         Self {
             ids,

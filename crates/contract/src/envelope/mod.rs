@@ -37,10 +37,10 @@ use crate::scan;
 /// The version of every envelope that we send.
 pub const ENVELOPE_VERSION: &str = "1.0.0";
 
-/// What a canonical tool identifier begins with.
+/// Prefix of canonical tool identifiers.
 pub const TOOL_ID_PREFIX: &str = "mcp.tool:";
 
-/// Whether envelopes can name a tool so: letters, digits, `_`, `.`, `/` and `-`.
+/// True if envelopes can name a tool so: letters, digits, `_`, `.`, `/` and `-`.
 pub fn is_tool_name(name: &str) -> bool {
     let mut bytes = name.bytes();
     !name.is_empty() && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"_./-".contains(&byte))
@@ -53,7 +53,7 @@ pub fn tool_name(tool_id: &str) -> Option<&str> {
         .filter(|name| is_tool_name(name))
 }
 
-/// What an outcome shows in an envelope: data, or a problem.
+/// The content of an envelope: data, or a problem.
 fn shown(outcome: &Outcome) -> Result<Json, Cow<'_, Problem>> {
     match outcome {
         Ok(Success::Tool(reply)) => Ok(reply.json.clone()),

@@ -20,7 +20,7 @@ use self::known::Known;
 pub use self::known::{SHORTEST, TAIL};
 use crate::json::Json;
 
-/// What stands in a secret's place.
+/// The replacement of a secret.
 pub const MARK: &str = "[redacted]";
 
 /// Names, or parts of names, without case and separators.
@@ -185,7 +185,7 @@ impl Redactor {
     }
 }
 
-/// Whether a member, header or parameter of this name holds a secret.
+/// True if a member, header or parameter of this name holds a secret.
 pub fn is_secret_name(name: &str) -> bool {
     is_secret(name) || is_plural(name)
 }

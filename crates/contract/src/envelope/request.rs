@@ -171,7 +171,7 @@ fn parts(version: &str) -> Option<[&str; 3]> {
     (parts.next().is_none() && three.iter().all(number)).then_some(three)
 }
 
-/// Whether a 1.m version is of a later minor than ours.
+/// True if a 1.m version is of a later minor than ours.
 fn is_newer(version: Option<&str>) -> bool {
     let minor = |version| parts(version).map(|[_, minor, _]| minor.trim_start_matches('0'));
     let ours = minor(ENVELOPE_VERSION).unwrap_or_default();
@@ -223,7 +223,7 @@ impl fmt::Debug for Auth {
 }
 
 impl InvocationError {
-    /// What the client is told: a row whose status is 400.
+    /// The error for the client: a row whose status is 400.
     pub fn to_problem(&self) -> Problem {
         let (kind, path) = match self {
             Self::Field(FieldError {

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::error::NormaliseError;
 
-/// What models write, and what the arguments of our tools are called.
+/// Names that models write, and the arguments of our tools that they mean.
 const COMMON: [(&str, &str); 10] = [
     ("file_path", "path"),
     ("filepath", "path"),

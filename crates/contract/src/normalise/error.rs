@@ -20,7 +20,7 @@ pub enum NormaliseError {
     FileUri {
         /// RFC 6901 pointer to the argument.
         pointer: String,
-        /// What is wrong with it.
+        /// The mistake in it.
         problem: UriProblem,
     },
 }

@@ -7,7 +7,7 @@ pub const METHOD_MAX_BYTES: usize = 128;
 
 /// The prefix of a tool id in an invocation envelope.
 const TOOL_PREFIX: &str = "mcp.tool:";
-/// A name further away than this is no suggestion.
+/// Names further away than this are not suggested.
 const NEAREST_MAX_DISTANCE: usize = 3;
 
 /// The tool that a name means.

@@ -1,4 +1,4 @@
-//! What a schema says about one place in the arguments.
+//! The part of a schema that applies to one place in the arguments.
 //!
 //! A place is a list of schemas that all apply to it. [`Schemas::conjuncts`] spreads them out over
 //! `$ref` and `allOf`, and over the branch of an `anyOf` or `oneOf` that is the only one to take a
@@ -76,7 +76,7 @@ impl BitOr for Kinds {
     }
 }
 
-/// What may be valid at a place.
+/// The types that may be valid at a place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Admits {
     pub(super) kinds: Kinds,
@@ -208,7 +208,7 @@ impl<'a> Schemas<'a> {
     }
 }
 
-/// Whether `schema` itself declares the property.
+/// True if `schema` itself declares the property.
 pub(super) fn declares(schema: &Object, name: &str) -> bool {
     schema
         .get("properties")
@@ -221,7 +221,7 @@ pub(super) fn property<'a>(conjuncts: &[&'a Object], name: &str) -> Vec<&'a Valu
         let named = object
             .get("properties")
             .and_then(|properties| properties.get(name));
-        // Patterns are not matched here, so with them nobody knows what is additional.
+        // Patterns are not matched here, so with them additional members are unknown.
         let additional = || match object.contains_key("patternProperties") {
             true => None,
             false => object.get("additionalProperties"),
@@ -247,7 +247,7 @@ pub(super) fn element<'a>(conjuncts: &[&'a Object], index: usize) -> Vec<&'a Val
     conjuncts.iter().filter_map(schema).collect()
 }
 
-/// Whether elements at different places have different schemas.
+/// True if elements at different places have different schemas.
 pub(super) fn is_tuple(object: &Object) -> bool {
     object.contains_key("prefixItems") || object.get("items").is_some_and(Value::is_array)
 }

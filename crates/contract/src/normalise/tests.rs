@@ -19,7 +19,7 @@ fn through(mut arguments: Value, schema: &Value) -> Value {
     arguments
 }
 
-/// What becomes of `value` at a place with `schema`.
+/// Normalises `value` at a place with `schema`.
 fn at(schema: &Value, value: &Value) -> Value {
     let root = json!({
         "properties": { "a": schema },

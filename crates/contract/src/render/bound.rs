@@ -15,7 +15,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// What porcelain may take when nothing else is configured.
+    /// Default size of porcelain.
     pub const PORCELAIN: Self = Self {
         lines: 200,
         bytes: 24_000,
@@ -38,11 +38,11 @@ impl Default for Bounds {
 pub struct Bounded {
     /// The text, with the note about the cut as its last line.
     pub text: String,
-    /// What was left out, if anything.
+    /// The omission, if there is one.
     pub truncated: Option<Truncation>,
 }
 
-/// What a cut left out.
+/// The part that a cut left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Truncation {
     /// Lines of which nothing is shown.
@@ -62,7 +62,7 @@ impl Truncation {
     }
 }
 
-/// What is left out, and where it is.
+/// The omitted part, and where to read it.
 fn with_rest(left: String, rest: &str) -> String {
     if rest.is_empty() {
         left

@@ -1,4 +1,4 @@
-//! What a person is shown of a tool result of MCP: its texts, and a line for what is no text.
+//! Text form of a tool result of MCP: its texts, and a line for each other item.
 
 use serde_json::Value;
 
@@ -32,7 +32,7 @@ fn part(part: &Value) -> String {
             None => format!("[link {}]", text("uri").unwrap_or("no URI")),
         },
         ("resource", _, Some(resource)) => embedded(resource),
-        // Somebody's extension: better raw than lost.
+        // An extension: better raw than lost.
         _ => part.to_string(),
     }
 }

@@ -82,7 +82,7 @@ fn is_line_end(text: &str, at: usize, c: char) -> bool {
     }
 }
 
-/// Whether the character at `at` is not seen where it stands, line ends and tabs among them.
+/// True if the character at `at` is not seen where it stands, line ends and tabs among them.
 pub(super) fn is_hidden_at(text: &str, at: usize, c: char) -> bool {
     is_ignorable(c) && !has_honest_use(text, at, c)
 }

@@ -10,7 +10,7 @@ pub const NOTICE_MAX_CHARS: usize = 400;
 pub enum Notice {
     /// Something about the answer itself.
     Note,
-    /// What to do next.
+    /// The next step.
     Hint,
     /// Something that may be wrong.
     Warning,

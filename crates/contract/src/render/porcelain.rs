@@ -11,7 +11,7 @@ use super::{Bounds, Notice, WHOLE_AS_JSON, bound_with, shorten, table};
 /// How long a line may be before it is cut; a longer one would push the others out.
 pub const LINE_MAX_CHARS: usize = 1000;
 
-/// What stands in place of an empty summary.
+/// Text in place of an empty summary.
 const NO_SUMMARY: &str = "(no summary)";
 const INDENT: &str = "  ";
 
@@ -58,7 +58,7 @@ impl Porcelain {
         texts.into_iter().fold(self, Self::item)
     }
 
-    /// Adds aligned columns; nothing when there are no rows.
+    /// Adds aligned columns; nothing without rows.
     pub fn table<R, C>(self, headers: &[&str], rows: R) -> Self
     where
         R: IntoIterator<Item = C>,

@@ -5,7 +5,7 @@ use super::shorten;
 /// How wide a cell may be.
 pub const CELL_MAX_CHARS: usize = 80;
 
-/// What stands in an empty cell, so that columns can be told apart.
+/// Content of an empty cell, so that readers can tell columns apart.
 const EMPTY: &str = "-";
 const GAP: usize = 2;
 

@@ -6,7 +6,7 @@ use super::SeenId;
 use super::lexer::{Lexer, Malformed};
 use crate::meta::PROTOCOL_VERSION;
 
-/// What stands completely within the head of an oversize line.
+/// The members that are complete within the head of an oversize line.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct HeadFacts<'a> {
     /// The JSON text of the top-level `id`, if it may be a [`crate::id::RequestId`] and there are

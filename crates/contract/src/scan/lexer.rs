@@ -111,7 +111,7 @@ impl<'a> Lexer<'a> {
         self.position += bytes;
     }
 
-    /// What was passed over since `start`.
+    /// The bytes passed over since `start`.
     pub fn since(&self, start: usize) -> &'a str {
         self.text.get(start..self.position).unwrap_or_default()
     }

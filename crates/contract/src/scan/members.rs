@@ -15,7 +15,7 @@ pub struct Members<'a> {
 /// space.
 ///
 /// Text that was not scanned is harmless: the members end where it stops being JSON, and there are
-/// none if it is no object.
+/// none if it is not an object.
 pub fn members(raw_object: &str) -> Members<'_> {
     let mut lexer = Lexer::lenient(raw_object, usize::MAX);
     lexer.space();

@@ -27,7 +27,7 @@ const OF_ONE_CALLER: usize = 16;
 /// Before the number of an approval, in ids that clients see.
 pub(crate) const PREFIX: &str = "io.mainstay/approval/";
 
-/// What a grant is for.
+/// The call that a grant is for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bond {
     /// The caller: whose call it is, and for callers with a session of their own which.
@@ -62,7 +62,7 @@ pub struct Approval {
 /// All approvals that are open.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Approvals {
-    /// Random: nobody may guess the id of an approval.
+    /// Random: the id of an approval must not be guessed.
     secret: String,
     next: u64,
     open: BTreeMap<String, Approval>,
@@ -89,7 +89,7 @@ pub enum AnswerError {
 pub enum Claim {
     /// The call runs. The grant is gone.
     Run { by: String },
-    /// Nobody has granted it yet, and its client has not answered either.
+    /// It is not granted yet, and its client has not answered either.
     Open,
     /// There is no such grant for this call.
     Refused(&'static str),

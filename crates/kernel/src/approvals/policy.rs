@@ -31,7 +31,7 @@ const REGEX_BYTES: usize = 1024 * 1024;
 const ARGUMENT_BYTES: usize = 64 * 1024;
 
 words! {
-    /// What becomes of a call; the later, the stricter.
+    /// The decision about a call; the later, the stricter.
     #[derive(Default)]
     pub enum Ruling {
         #[default]
@@ -107,7 +107,7 @@ impl PartialEq for ArgumentPattern {
 pub struct CallFacts<'a> {
     pub server: &'a str,
     pub tool: &'a str,
-    /// What the server says about the tool.
+    /// The server's own words about the tool.
     pub hints: Hints,
     /// The arguments; `None` if they can be read in two ways, or not at all.
     pub arguments: Option<&'a Value>,
@@ -305,7 +305,7 @@ impl ApprovalRule {
             && named(&self.tool, facts.tool)
             && self.annotations.iter().all(hinted)
             && self.arguments.iter().all(|pattern| {
-                // What nobody can compare counts as what makes the decision stricter.
+                // A value that cannot be compared makes the decision stricter.
                 pattern.fits(facts.arguments).unwrap_or(tightens)
             })
     }

@@ -91,7 +91,7 @@ pub(crate) fn input_required(state: &str, params: &str) -> Json {
 /// The name of the question in `inputRequests`.
 pub(crate) const QUESTION: &str = "approval";
 
-/// What a client answers: the result of `elicitation/create`, or `None` for an error.
+/// A client's answer: the result of `elicitation/create`, or `None` for an error.
 pub(crate) fn answered(result: Option<&str>) -> Answered {
     let Some(result) = result.filter(|result| result.starts_with('{')) else {
         return Answered::Unasked;

@@ -160,7 +160,7 @@ impl Core {
         self.record(record);
     }
 
-    /// Nobody answered in time, or no answer can count any more.
+    /// The time for an answer passed, or no answer can count any more.
     pub(super) fn expired(&mut self, id: &str, approval: &Approval, why: &str) {
         self.log(format!("mcp:approval expired id={id} {why}"));
         let record = AuditRecord {

@@ -42,7 +42,7 @@ pub(crate) enum Purpose {
     },
     /// Arguments of a wrapped server's tool.
     ServerArguments { slot: SlotId, call: CallId },
-    /// The same arguments, for a server with another definition of the tool.
+    /// Checks the arguments again, for a server with another definition of the tool.
     ServerRecheck {
         slot: SlotId,
         generation: Generation,

@@ -83,7 +83,7 @@ pub(crate) struct GateCall {
     pub(crate) round: Round,
 }
 
-/// What a client of the modern era says about questions in its request.
+/// The members about questions in a request of the modern era.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Round {
     /// It can ask its user with a form.
@@ -149,7 +149,7 @@ enum Stage {
     Closed,
 }
 
-/// What waits for a record to be on the disk.
+/// The step that waits for a record to be on the disk.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Ticket {
@@ -374,7 +374,7 @@ impl Core {
             return;
         };
         if readable(&passage.call.arguments).is_none() {
-            let said = "the arguments have a member twice or a number that is out of range, so nobody can approve them";
+            let said = "the arguments have a member twice or a number that is out of range, so a person cannot approve them";
             let problem = Problem::new(ErrorKind::InvalidArguments, said);
             return self.close(call, problem);
         }
@@ -711,7 +711,7 @@ impl Core {
     pub(super) fn gates_due(&mut self) {
         let now = self.clock.now;
         for (id, approval) in self.gates.approvals.expire(now) {
-            self.expired(&id, &approval, "nobody answered in time");
+            self.expired(&id, &approval, "no answer came in time");
         }
         let late = self.gates.tickets.iter();
         let late =

@@ -58,7 +58,7 @@ pub(super) struct Links {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Server {
     pub(super) config: ServerConfig,
-    /// What the host knows about it before it starts one.
+    /// The host's knowledge about the server before it starts one.
     memory: ServerMemory,
     /// Does the server answer?
     pub(super) proof: Proof,
@@ -457,7 +457,7 @@ impl Core {
         Some(slot)
     }
 
-    /// The link of a caller without a session to a server, opened if there is none. `None` if there is no
+    /// The link of a caller without a session to a server, opened if there is none. `None` without
     /// room.
     pub(super) fn house_of(&mut self, caller: &str, server: &str, nonce: u64) -> Option<SlotId> {
         let houses = self.links.houses.get(caller);

@@ -199,7 +199,7 @@ struct Pending {
     gathered: bool,
     /// The link that serves it, where the host opened its session.
     house: Option<SlotId>,
-    /// What its client says about a task.
+    /// The client's wish for a task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     task: Option<TaskWish>,
     /// The definition of a pack's tool under which its arguments were checked.
@@ -208,7 +208,7 @@ struct Pending {
     /// The work for a pack, while the call is at the gate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     held: Option<Box<Work>>,
-    /// What its client says about questions.
+    /// The client's members about questions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     round: Option<Box<Round>>,
 }

@@ -19,7 +19,7 @@ use crate::time::Time;
 /// The caller in whose name the trial opens its session.
 const TRIAL: &str = "trial";
 
-/// What is known about the wrapped server.
+/// Knowledge about the wrapped server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Proof {

@@ -1,4 +1,4 @@
-//! What is lost with a worker, and what becomes of it.
+//! The calls that are lost with a worker, and their fate.
 
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
@@ -21,7 +21,7 @@ const STARTS: u32 = 4;
 /// takes as long to fail again.
 const STARTS_MS: u64 = 4000;
 
-/// What pays for the loss of a worker.
+/// The budget that pays for the loss of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Charge {
     /// The restart budget of its slot.
@@ -58,7 +58,7 @@ impl Kernel {
         if worker.phase == Phase::Lost {
             return;
         }
-        // The end of a worker that was told to end is no fault.
+        // The end of a worker that was ordered to end is not a fault.
         let dismissed = worker.phase == Phase::Ending;
         worker.phase = Phase::Lost;
         let suspect = worker.suspect(unsent);
@@ -292,7 +292,7 @@ impl Kernel {
     }
 
     /// A worker's tree was killed and is still there. Its generation is not dead, so nothing else
-    /// changes; but whoever looks at the health of its slot shall see it.
+    /// changes; but readers of the slot's health shall see it.
     pub fn handle_kill_failed(&mut self, generation: Generation, fault: Fault) {
         self.stats.fault(&fault);
         let slot = self.slot_of(generation);

@@ -107,7 +107,7 @@ pub enum Conduct {
     Lenient,
 }
 
-/// Whether the host accepts requests.
+/// True if the host accepts requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Mode {
@@ -166,7 +166,7 @@ impl Kernel {
         id
     }
 
-    /// What the driver must do next.
+    /// The next action for the driver.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
@@ -196,25 +196,25 @@ impl Kernel {
         self.sessions.get(&session).is_some_and(Session::is_behind)
     }
 
-    /// Whether the driver should go on reading from this client.
+    /// True if the driver should go on reading from this client.
     pub fn wants_input(&self, session: SessionId) -> bool {
         self.sessions
             .get(&session)
             .is_some_and(Session::wants_input)
     }
 
-    /// Whether every request has its answer after [`Kernel::handle_stop`], and only workers are
+    /// True if every request has its answer after [`Kernel::handle_stop`], and only workers are
     /// left to end.
     pub fn is_stopping(&self) -> bool {
         self.mode == Mode::Stopping
     }
 
-    /// Whether everything has ended after [`Kernel::handle_stop`].
+    /// True if everything has ended after [`Kernel::handle_stop`].
     pub fn is_stopped(&self) -> bool {
         self.mode == Mode::Stopping && self.homes.is_empty()
     }
 
-    /// What a worker was sent for a call whose answer still counts. The driver checks an answer
+    /// The message that a worker got for a call whose answer still counts. The driver checks an answer
     /// against the tool's output schema before it hands it in.
     pub fn sent(&self, generation: Generation, call: CallId) -> Option<&rpc::Op> {
         let worker = self.worker(generation).filter(|worker| worker.is_heard())?;
@@ -240,7 +240,7 @@ impl Kernel {
         slot.is_some_and(|slot| slot.supervisor.generation().is_some())
     }
 
-    /// Whether whatever this worker says does not count any more.
+    /// True if whatever this worker says does not count any more.
     pub fn is_fenced(&self, generation: Generation) -> bool {
         self.worker(generation)
             .is_none_or(|worker| matches!(worker.phase, Phase::Ending | Phase::Lost))
@@ -265,7 +265,7 @@ impl Kernel {
         self.calls.get(&call).map(|call| call.session)
     }
 
-    /// Whether what a worker was sent for a call only asks about it.
+    /// True if what a worker was sent for a call only asks about it.
     pub fn is_probing(&self, call: CallId) -> bool {
         self.calls.get(&call).is_some_and(|call| {
             matches!(
@@ -281,13 +281,13 @@ impl Kernel {
         })
     }
 
-    /// Whether calls for this slot fail at once.
+    /// True if calls for this slot fail at once.
     pub fn is_closed(&self, now: Time, slot: SlotId) -> bool {
         let slot = self.slots.get(&slot);
         slot.is_none_or(|slot| slot.supervisor.is_closed(now))
     }
 
-    /// Whether the end of this worker is what was asked for.
+    /// True if the end of this worker is what was asked for.
     pub fn is_ending(&self, generation: Generation) -> bool {
         self.worker(generation)
             .is_none_or(|worker| worker.phase == Phase::Ending)
@@ -316,7 +316,7 @@ impl Kernel {
         self.stats.telemetry()
     }
 
-    /// What metrics show.
+    /// The numbers for metrics.
     pub fn metrics(&self, now: Time) -> HostMetrics {
         let mut metrics = self.stats.metrics(self.health(now).restart_count);
         metrics.refused = *self.quotas.refused();

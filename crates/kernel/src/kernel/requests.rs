@@ -304,7 +304,7 @@ impl Kernel {
         self.close_if_over(from);
     }
 
-    /// A client has gone: nobody is left to answer.
+    /// A client has gone: its requests need no answers.
     pub fn handle_gone(&mut self, now: Time, from: SessionId) {
         let Some(session) = self.sessions.get_mut(&from) else {
             return;

@@ -136,7 +136,7 @@ impl Kernel {
         }
     }
 
-    /// Whether the one client of this slot does not take its answers.
+    /// True if the one client of this slot does not take its answers.
     pub(super) fn is_client_behind(&self, slot: SlotId) -> bool {
         let client = self.slots.get(&slot).and_then(|slot| slot.client);
         client

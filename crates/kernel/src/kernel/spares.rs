@@ -80,7 +80,7 @@ impl Kernel {
         self.slots.get(&slot).map_or(Spare::None, |slot| slot.spare)
     }
 
-    /// What the worker beside the one that serves is started for.
+    /// The purpose of the worker beside the one that serves.
     pub(super) fn spare_purpose(&self, slot: SlotId) -> Option<Purpose> {
         match self.spare(slot) {
             Spare::Starting { purpose, .. } => Some(purpose),
@@ -88,7 +88,7 @@ impl Kernel {
         }
     }
 
-    /// What a worker that starts beside one that serves is for; `None` if no other one serves.
+    /// The purpose of a worker that starts beside one that serves; `None` if no other one serves.
     pub fn purpose(&self, slot: SlotId, generation: Generation) -> Option<Purpose> {
         let beside = self.is_spare(slot, generation) && self.serving(slot).is_some();
         self.spare_purpose(slot).filter(|_| beside)
@@ -132,7 +132,7 @@ impl Kernel {
         }
     }
 
-    /// Whether this worker is a spare. If so, and it is ready, it stands by or takes over.
+    /// True if this worker is a spare. If so, and it is ready, it stands by or takes over.
     pub(super) fn spare_ready(&mut self, now: Time, slot: SlotId, ready: Generation) -> bool {
         match self.spare(slot) {
             Spare::Starting {
@@ -200,7 +200,7 @@ impl Kernel {
         self.keep_spare(now, slot);
     }
 
-    /// What never ends by itself goes to the successor: nobody could wait for it.
+    /// Calls that never end by themselves go to the successor: waiting for them has no end.
     fn move_endless(&mut self, now: Time, slot: SlotId, from: Generation) {
         let endless = |call: &Call| {
             call.task()
@@ -229,12 +229,12 @@ impl Kernel {
         }
     }
 
-    /// Whether a worker stands beside the one that serves.
+    /// True if a worker stands beside the one that serves.
     pub fn is_spare(&self, slot: SlotId, generation: Generation) -> bool {
         self.spare(slot).generation() == Some(generation)
     }
 
-    /// Whether this worker was a spare. If so, it is replaced later, and the incumbent goes on.
+    /// True if this worker was a spare. If so, it is replaced later, and the incumbent goes on.
     pub(super) fn spare_lost(
         &mut self,
         now: Time,

@@ -1,4 +1,4 @@
-//! What happens when time passes.
+//! Timers: deadlines, back-off, pings and graces that end.
 
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
@@ -12,7 +12,7 @@ use crate::call::{Late, SlotId};
 use crate::slot::Run;
 use crate::time::Time;
 
-/// What a timer is for. Of timers that are due together, a deadline comes first: a timeout beats
+/// The purpose of a timer. Of timers that are due together, a deadline comes first: a timeout beats
 /// a cancel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

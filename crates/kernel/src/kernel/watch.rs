@@ -1,6 +1,6 @@
 //! The watchdog: a worker that is silent for long is pinged, and one that does not answer is lost.
 //!
-//! Whatever a worker says is a sign of life, so under load no ping is ever sent. Somebody else's
+//! Whatever a worker says is a sign of life, so under load no ping is ever sent. A wrapped
 //! server may be too busy to answer one, and is not pinged while it works; the driver looks instead
 //! whether it runs at all.
 
@@ -86,7 +86,7 @@ impl Kernel {
         let busy = worker.has_live_calls();
         match worker.pinged {
             // It kept a call past its grace, had time enough for whatever else it may be busy with,
-            // and is as silent as before: whoever goes on calling must not keep it in its place.
+            // and is as silent as before: further calls must not keep it in its place.
             // What it was given may still end by itself.
             Some(since)
                 if lenient && !behind && busy && worker.is_doubted(now, since, patience) =>
@@ -94,8 +94,8 @@ impl Kernel {
                 let fault = silent(generation);
                 self.retire(now, generation, &fault, Charge::Slot);
             }
-            // What it says is not read while its client takes nothing; and one that works for
-            // somebody may be too busy to answer. Its calls have deadlines.
+            // Its messages are not read while its client takes nothing; and one that works for
+            // a caller may be too busy to answer. Its calls have deadlines.
             Some(_) if lenient && (behind || busy) => {
                 self.watch_at(generation, Some(now.plus_ms(patience)));
                 if !behind {
@@ -139,7 +139,7 @@ impl Kernel {
         }
     }
 
-    /// Whether what is seen of a worker means that nothing can come from it any more: it is stopped,
+    /// True if what is seen of a worker means that nothing can come from it any more: it is stopped,
     /// or it owes an answer to a ping and stands still. One that works, though silently, is not.
     pub fn is_hopeless(&self, generation: Generation, sight: Sight) -> bool {
         let worker = self.worker(generation);
@@ -175,7 +175,7 @@ impl Kernel {
 }
 
 impl Worker {
-    /// Whether it serves, kept a call past its grace and, asked since then, says nothing.
+    /// True if it serves, kept a call past its grace and, asked since then, says nothing.
     fn is_doubted(&self, now: Time, since: Time, patience: u64) -> bool {
         self.phase == Phase::Serving
             && self.questioned

@@ -471,7 +471,7 @@ impl Kernel {
         self.rearm(slot);
     }
 
-    /// A worker gets no more calls; when nobody waits for what it runs, it is ended.
+    /// A worker gets no more calls; when no request waits for its calls, it is ended.
     pub(super) fn retire(
         &mut self,
         now: Time,

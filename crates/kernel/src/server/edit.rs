@@ -52,7 +52,7 @@ pub fn items(array: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Whether an object anywhere in a JSON text has a member twice, in whatever spelling.
+/// True if an object anywhere in a JSON text has a member twice, in whatever spelling.
 pub(crate) fn has_twice(json: &str) -> bool {
     match json.as_bytes().first() {
         Some(b'{') => {

@@ -104,7 +104,7 @@ pub struct ServerConfig {
     pub rules: Arc<Rules>,
     /// The tools that an operator has reviewed; without a lock no tool is withdrawn.
     pub locked: Option<Arc<Locked>>,
-    /// What earlier runs learned about the server; the core takes it out of the configuration.
+    /// Knowledge of earlier runs about the server; the core takes it out of the configuration.
     #[serde(default)]
     pub memory: ServerMemory,
     /// Version of the host's own tools.
@@ -222,7 +222,7 @@ pub(crate) struct Cx<'a> {
     pub(crate) kernel: &'a mut Kernel,
     pub(crate) out: &'a mut VecDeque<CoreAction>,
     pub(crate) checks: &'a mut Checks,
-    /// What the host knows about the server before it starts one, for all links.
+    /// The host's knowledge about the server before it starts one, for all links.
     pub(crate) memory: &'a mut ServerMemory,
     /// Does the server answer? For all links.
     pub(crate) proof: &'a mut Proof,

@@ -39,7 +39,7 @@ struct Kept {
     text: String,
 }
 
-/// What becomes of a result.
+/// The fate of a result.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Bounded {
     AsItIs,

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// The member of a property's schema with the name of its header.
 const ANNOTATION: &str = "x-mcp-header";
-/// What the name of the header begins with.
+/// Prefix of the header's name.
 const PREFIX: &str = "Mcp-Param-";
 /// Most headers of one call.
 const HEADERS: usize = 64;

@@ -40,7 +40,7 @@ pub(super) fn line(
     request(id, "tools/call", &params.to_string())
 }
 
-/// What the probe's answer means.
+/// The meaning of the probe's answer.
 pub(super) fn judge(rule: &ProbeRule, result: Option<&str>) -> Probed {
     let result: Value = result
         .and_then(|result| serde_json::from_str(result).ok())

@@ -1,4 +1,4 @@
-//! What an operator can say about one wrapped server.
+//! The operator's rules for one wrapped server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,21 +15,21 @@ const LEAST_OUTPUT: u64 = 256;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rules {
-    /// Whether a tool's own hints may say that it can run again.
+    /// True if a tool's own hints may say that it can run again.
     pub trust_hints: bool,
-    /// Whether arguments are checked before they are sent.
+    /// True if arguments are checked before they are sent.
     pub check_input: bool,
-    /// Whether results are compared with their schemas, and differences told in telemetry.
+    /// True if results are compared with their schemas, and differences told in telemetry.
     pub check_output: bool,
-    /// Whether the client is told of a restart.
+    /// True if the client is told of a restart.
     pub restart_note: bool,
-    /// Whether the host's own two tools are added.
+    /// True if the host's own two tools are added.
     pub system_tools: bool,
-    /// Whether the server is started only when something is asked of it.
+    /// True if the server is started only when something is asked of it.
     pub lazy: bool,
-    /// Whether the server's catalog is kept for the next start, and given to clients while the server starts.
+    /// True if the server's catalog is kept for the next start, and given to clients while the server starts.
     pub remember: bool,
-    /// Whether clients of one era are served by a server of the other.
+    /// True if clients of one era are served by a server of the other.
     pub bridge: bool,
     /// Seconds without work after which the server is stopped, until it is needed again.
     pub idle_stop: Option<u64>,
@@ -39,7 +39,7 @@ pub struct Rules {
     pub tasks: bool,
     /// Bytes of text that one result may have.
     pub max_output: Option<usize>,
-    /// Whether values that the host knows as secrets are taken out of everything that the server says.
+    /// True if values that the host knows as secrets are taken out of everything that the server says.
     pub redact_results: bool,
     /// Milliseconds for a call.
     pub timeout_ms: Option<u64>,
@@ -97,7 +97,7 @@ pub struct ToolRules {
     pub tasks: Option<bool>,
 }
 
-/// What becomes of a call that reaches its deadline, and of its server.
+/// The fate of a call that reaches its deadline, and of its server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnTimeout {
@@ -141,7 +141,7 @@ impl Condition {
 }
 
 impl Rules {
-    /// Whether the operator lets a tool be used.
+    /// True if the operator lets a tool be used.
     pub fn permits(&self, tool: &str) -> bool {
         let allowed = self.allow.iter().any(|pattern| fits(pattern, tool));
         // A server may take a name in any case for the same tool.
@@ -161,7 +161,7 @@ impl Rules {
         self.tasks || self.tools.values().any(|rules| rules.tasks == Some(true))
     }
 
-    /// What becomes of a call of this tool that reaches its deadline.
+    /// The fate of a call of this tool that reaches its deadline.
     pub(super) fn on_timeout(&self, tool: &str) -> OnTimeout {
         let rule = self.tools.get(tool).and_then(|rules| rules.on_timeout);
         rule.unwrap_or(self.on_timeout)
@@ -242,7 +242,7 @@ impl Rules {
     }
 }
 
-/// Whether a name fits a pattern in which `*` stands for any characters.
+/// True if a name fits a pattern in which `*` stands for any characters.
 pub(crate) fn fits(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(rest) = parts.next().and_then(|first| name.strip_prefix(first)) else {

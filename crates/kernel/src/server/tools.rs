@@ -37,7 +37,7 @@ pub(super) struct Tools {
     left_out: usize,
     /// The server's error in place of its list.
     refusal: Option<Json>,
-    /// Whether the whole list was seen since it last changed.
+    /// True if the whole list was seen since it last changed.
     complete: bool,
     /// Counts the times that what was known was given up.
     epoch: u64,
@@ -75,14 +75,14 @@ pub(super) enum Standing {
     Withdrawn(Withdrawn),
 }
 
-/// What was learned from one definition.
+/// The facts of one definition.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Learned {
     pub(super) name: String,
     pub(super) standing: Standing,
     /// It is withdrawn because its definition has a member twice.
     pub(super) ambiguous: bool,
-    /// Where its definition has characters that nobody sees.
+    /// The places of invisible characters in its definition.
     pub(super) hidden: Vec<HiddenAt>,
 }
 
@@ -155,12 +155,12 @@ impl Tools {
         }
     }
 
-    /// Whether anything was ever known.
+    /// True if anything was ever known.
     pub(super) fn any(&self) -> bool {
         !self.known.is_empty()
     }
 
-    /// Whether the whole list is known.
+    /// True if the whole list is known.
     pub(super) const fn is_complete(&self) -> bool {
         self.complete
     }
@@ -198,7 +198,7 @@ impl Tools {
         }
     }
 
-    /// Whether a definition may be shown.
+    /// True if a definition may be shown.
     pub(super) fn shows(&self, definition: &str) -> bool {
         let value: Option<Value> = serde_json::from_str(definition).ok();
         let name = value.as_ref().and_then(|value| value.get("name")?.as_str());
@@ -216,7 +216,7 @@ impl Tools {
         }
     }
 
-    /// Whether a call of this tool can be decided about.
+    /// True if a call of this tool can be decided about.
     pub(super) fn knows(&self, name: &str) -> bool {
         self.complete || self.known.contains_key(name)
     }
@@ -289,7 +289,7 @@ impl Tools {
         std::mem::replace(&mut self.left_out, 0)
     }
 
-    /// Whether readers may differ about a definition that somebody has looked at.
+    /// True if readers may differ about a reviewed definition.
     fn is_ambiguous(&self, definition: &str) -> bool {
         self.locked.is_some() && edit::has_twice(definition)
     }
@@ -368,7 +368,7 @@ impl Tool {
 }
 
 impl Standing {
-    /// What a call of such a tool is told.
+    /// The error for a call of such a tool.
     pub(super) fn problem(self, name: &str) -> Option<Problem> {
         match self {
             Self::Open => None,

@@ -3,7 +3,7 @@
 use mainstay_contract::fault::FaultClass;
 use serde_json::{Map, Value, json};
 
-/// What `system_health` answers.
+/// The answer of `system_health`.
 pub(super) fn health() -> Value {
     let state = one_of(&["ready", "cold", "starting", "recovering", "failed"]);
     let rollout = one_of(&["stable", "pending", "draining"]);
@@ -26,7 +26,7 @@ pub(super) fn health() -> Value {
     }))
 }
 
-/// What `system_telemetry` answers.
+/// The answer of `system_telemetry`.
 pub(super) fn telemetry() -> Value {
     let counts = json!({
         "request_count": count(), "success_count": count(), "response_error_count": count(),

@@ -93,7 +93,7 @@ impl Desk {
         self.routed(call, Work::Host);
     }
 
-    /// It turns out that nobody answers a request.
+    /// It turns out that a request has no backend.
     pub fn route_in_vain(&mut self, call: u64) {
         self.routed(call, Work::Refused(Problem::of(ErrorKind::InvalidParams)));
     }
@@ -198,7 +198,7 @@ impl Desk {
         self.kernel.handle_timeout(self.now);
     }
 
-    /// What the kernel did since it was last asked, without progress.
+    /// The kernel's actions since the last look, without progress.
     pub fn did(&mut self) -> Vec<String> {
         let mut said = Vec::new();
         while let Some(action) = self.kernel.poll_action() {

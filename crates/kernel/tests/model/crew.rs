@@ -36,7 +36,7 @@ pub struct Sent {
 }
 
 impl Worker {
-    /// Whether its end was not noticed yet.
+    /// True if its end was not noticed yet.
     pub fn lives(&self) -> bool {
         matches!(self.state, State::Spawned | State::Ready)
     }

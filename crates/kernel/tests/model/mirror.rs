@@ -78,7 +78,7 @@ impl Mirror {
         }
     }
 
-    /// Whether more can be taken from this session.
+    /// True if more can be taken from this session.
     pub fn wants_input(&self, session: SessionId) -> bool {
         let line = self
             .of(session)
@@ -190,7 +190,7 @@ impl Mirror {
 }
 
 impl Live {
-    /// Whether its time is up.
+    /// True if its time is up.
     pub fn is_late(&self, now: Time) -> bool {
         self.deadline.is_some_and(|deadline| now >= deadline)
     }

@@ -137,7 +137,7 @@ pub enum Wanted {
     },
 }
 
-/// What the kernel says of itself.
+/// The kernel's own view.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Gauges {
     pub calls: usize,

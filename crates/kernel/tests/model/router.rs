@@ -17,7 +17,7 @@ pub struct Errand {
     pub state: State,
 }
 
-/// What the kernel knows of it.
+/// The kernel's knowledge of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// It did not ask yet.
@@ -39,7 +39,7 @@ impl World {
         }
     }
 
-    /// A request ended; whoever was to answer it, nobody asks any more.
+    /// A request ended; its route is no longer needed.
     pub(super) fn forget_route(&mut self, call: CallId) {
         if let Some(errand) = self.errands.get_mut(&call) {
             errand.state = State::Settled;

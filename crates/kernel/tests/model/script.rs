@@ -109,7 +109,7 @@ pub enum Speaks {
     Both,
 }
 
-/// What is asked for.
+/// The kind of request.
 #[derive(Clone, Copy, Debug)]
 pub enum Ask {
     Refused,
@@ -132,10 +132,10 @@ pub enum Routing {
     Later,
 }
 
-/// What a worker answers.
+/// A worker's answer.
 #[derive(Clone, Copy, Debug)]
 pub enum Reply {
-    /// What was asked for; for a probe, the number chooses what it found out.
+    /// The kind of request; for a probe, the number chooses its result.
     Fitting(u8),
     Failed,
     /// An answer to another question.
@@ -218,7 +218,7 @@ pub fn scripts() -> impl Strategy<Value = Script> {
     })
 }
 
-/// Scripts about somebody else's servers, which are pinged, and looked at while they work.
+/// Scripts about wrapped servers, which are pinged, and looked at while they work.
 pub fn lenient_scripts() -> impl Strategy<Value = Script> {
     scripts().prop_map(|mut script| {
         script.conduct = Conduct::Lenient;
@@ -228,7 +228,7 @@ pub fn lenient_scripts() -> impl Strategy<Value = Script> {
     })
 }
 
-/// Scripts in which nobody but the workers is to blame: convergent calls only, no cancel, nobody
+/// Scripts in which only the workers are to blame: convergent calls only, no cancel, no client
 /// leaves or stops, no slot is closed, and attempts, time and the restart budget never run out.
 pub fn patient_scripts() -> impl Strategy<Value = Script> {
     let patient = Limits {
@@ -264,7 +264,7 @@ fn be_patient(event: &mut Event) -> bool {
             *reply = Reply::Fitting(0);
             true
         }
-        // Nobody waits for the next of one that was never ready.
+        // No call waits for the successor of one that was never ready.
         Event::Die { unready, .. } => {
             *unready = false;
             true

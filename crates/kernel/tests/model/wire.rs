@@ -1,4 +1,4 @@
-//! What clients and workers say, in the contract's types.
+//! Messages of clients and workers, in the contract's types.
 
 use mainstay_contract::dialect::{Dialect, EchoId, Form, Shape};
 use mainstay_contract::error::ErrorKind;
@@ -84,7 +84,7 @@ pub fn work(ask: Ask, pick_slot: impl Fn(u8) -> usize) -> (Work, Wanted) {
     }
 }
 
-/// What a worker answers to a call or to a probe.
+/// A worker's answer to a call or to a probe.
 pub fn answer(is_probe: bool, reply: Reply) -> Answer {
     let good = ToolReply {
         json: Json::empty_object(),

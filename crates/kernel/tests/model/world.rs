@@ -33,7 +33,7 @@ pub struct World {
     pub trace: Trace,
     pub(super) sessions: Vec<Client>,
     pub(super) errands: BTreeMap<CallId, Errand>,
-    /// What is routed before anything else happens.
+    /// The requests that are routed before anything else happens.
     pub(super) at_once: VecDeque<CallId>,
     /// Workers that the kernel wants to be looked at.
     pub(super) to_look_at: VecDeque<Generation>,
@@ -46,7 +46,7 @@ pub struct World {
     conduct: Conduct,
     restarts: u64,
     asked: u64,
-    /// What workers look like.
+    /// The state of workers' processes.
     sight: Sight,
 }
 

@@ -208,7 +208,7 @@ pub fn merging() -> CoreConfig {
     }
 }
 
-/// The same host, in which all sessions share two of the servers.
+/// A host in which all sessions share two of the servers.
 pub fn sharing() -> CoreConfig {
     let mut config = merging();
     for server in &mut config.servers {

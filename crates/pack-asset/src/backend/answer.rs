@@ -1,4 +1,4 @@
-//! What the backend's answer means for the client.
+//! Translates the backend's answer for the client.
 
 use std::collections::BTreeMap;
 
@@ -100,7 +100,7 @@ fn refused(answer: &Answered) -> Failed {
     }
 }
 
-/// What a body says, in one short line; nothing if it is a page for people.
+/// A body as one short line; nothing if it is a page for people.
 fn said(body: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(body);
     let text = text.trim();

@@ -23,21 +23,21 @@ pub(super) struct Client {
     agent: Agent,
 }
 
-/// What the backend answered.
+/// The backend's answer.
 #[derive(Debug)]
 pub(super) struct Answered {
     pub(super) status: u16,
     pub(super) body: Vec<u8>,
-    /// Whether there was more than is read.
+    /// True if there was more than is read.
     pub(super) cut: bool,
 }
 
-/// Why there is no answer.
+/// The reason for a missing answer.
 #[derive(Debug)]
 pub(super) enum Unanswered {
     /// The time is up. The asset may have arrived.
     Timeout,
-    /// Nobody took the request.
+    /// The request was not accepted.
     Unreachable { cause: String },
     /// The request was taken, and no whole answer came. The asset may have arrived.
     Broken { cause: String },

@@ -108,7 +108,7 @@ impl Drop for Slot {
     }
 }
 
-/// Refuses a base that is no plain address; says whether it is one for https. A URL with
+/// Refuses a base that is not a plain address; true if it is one for https. A URL with
 /// credentials is never repeated.
 fn check_base(base: &str) -> Result<bool, Unable> {
     if base.contains('@') {

@@ -20,7 +20,7 @@ pub(super) fn with_required(required: &Value, properties: &Value) -> Value {
     })
 }
 
-/// What a tool answers that may find an asset invalid: either these members, or a verdict with at
+/// Output schema of a tool that may find an asset invalid: either these members, or a verdict with at
 /// least one violation.
 pub(super) fn or_verdict(success: &Value) -> Value {
     let refusal = json!({"reason": {"const": "validation_failed"}, "errors": errors()});
@@ -32,7 +32,7 @@ pub(super) fn verdict() -> Value {
     alternatives(&json!({}), &json!({"errors": errors()}))
 }
 
-/// What a verdict says if not all of its violations are listed.
+/// The members of a verdict that does not list all its violations.
 fn incomplete() -> Value {
     json!({
         "complete": {"type": "boolean", "description": "False if not every violation is listed."},

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::schemas::{Unusable, Usable};
 
-/// What to do about violations that are not listed.
+/// The hint about violations that are not listed.
 pub(crate) const MORE: &str = "correct these first, or raise limits.violations";
 
 /// `{"ok": false, "reason": "validation_failed", "errors": [...]}`, with `complete` and `more` where
@@ -70,7 +70,7 @@ pub(crate) fn summary(violations: &Violations, schema: &Usable<'_>) -> String {
     format!("{} against {}", number(violations), schema.title())
 }
 
-/// An asset about which there is no verdict.
+/// An asset without a verdict.
 pub(super) fn not_checked(why: &Violation, asset: &str) -> Problem {
     let place = match why.path.as_str() {
         "" => asset.to_owned(),

@@ -1,4 +1,4 @@
-//! What holds for every tool: its contract, its text, its determinism.
+//! Properties of every tool: its contract, its text, its determinism.
 
 use mainstay_pack_asset::{AssetSettings, catalog, pack};
 use mainstay_schema::SchemaRegistry;

@@ -142,7 +142,7 @@ fn index(part: &str, limit: usize) -> Result<usize, String> {
     let plain = part == "0" || !part.starts_with('0');
     let digits = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     if !plain || !digits {
-        return Err(format!("{part} is no index"));
+        return Err(format!("{part} is not an index"));
     }
     let index: usize = part.parse().map_err(|_| "too large".to_owned())?;
     (index < limit)

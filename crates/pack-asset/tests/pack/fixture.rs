@@ -103,7 +103,7 @@ impl World {
     }
 }
 
-/// What a call gave: the tool's own JSON, and how it reads.
+/// Result of a call: the tool's own JSON, and its text.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Given {
     pub(crate) json: Json,
@@ -162,7 +162,7 @@ pub(crate) fn refusal(pack: &Pack, tool: &str, arguments: &Value) -> (ErrorKind,
     (problem.kind, details.to_value().unwrap())
 }
 
-/// What the host would find wrong with an answer.
+/// Checks an answer as the host would.
 pub(crate) fn output_violations(pack: &Pack, tool: &str, value: &Value) -> Vec<String> {
     let catalog = pack.catalog();
     let spec = catalog.tools.iter().find(|spec| spec.name == tool).unwrap();

@@ -34,7 +34,7 @@ impl Server {
     pub(crate) fn answering(answer: impl Into<Vec<u8>>) -> Self {
         let answer = answer.into();
         Self::new(move |mut stream| {
-            // Whoever hangs up early is what some tests are about.
+            // Some tests are about peers that hang up early.
             let _ = stream.write_all(&answer);
         })
     }
@@ -63,7 +63,7 @@ impl Server {
         format!("http://{}", self.address)
     }
 
-    /// What has come in so far.
+    /// The requests so far.
     pub(crate) fn requests(&self) -> Vec<Request> {
         self.requests.lock().unwrap().clone()
     }
@@ -105,7 +105,7 @@ pub(crate) fn reply(status: u16, body: &str) -> String {
     )
 }
 
-/// A port on which nobody listens.
+/// A port without a listener.
 pub(crate) fn closed_port() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -61,7 +61,7 @@ fn an_https_backend_is_believed_if_its_authority_is() {
     world.settings.backend_ca_file = Some(world.path("authority.pem"));
     let given = call_raw(&world.pack(), "populate_backend", &populate()).unwrap();
     assert_eq!(given.value()["asset_id"], "secret");
-    // Nobody vouches for it otherwise, nor for another name of the same machine.
+    // Without it the certificate is rejected, and so is another name of the same machine.
     let unreachable = (503, "network_unreachable".to_owned());
     let mut elsewhere = server.url.clone();
     elsewhere = elsewhere.replace("localhost", "127.0.0.1");

@@ -1,4 +1,4 @@
-//! What a generation reads at its start, and what it does with what it cannot use.
+//! The files that a generation reads at its start, and its treatment of those that it cannot use.
 
 use std::fs;
 use std::os::unix::fs::symlink;

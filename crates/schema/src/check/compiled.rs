@@ -127,7 +127,7 @@ impl Compiled {
         }
     }
 
-    /// Whether [`Compiled::run`] is proven to be quick for this value: `cost` lists the conditions.
+    /// True if [`Compiled::run`] is proven to be quick for this value: `cost` lists the conditions.
     pub fn is_cheap(&self, subject: &Subject) -> bool {
         let reads = match (&self.0.rules, subject) {
             (_, Subject::NoReply) => false,

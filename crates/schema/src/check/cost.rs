@@ -63,7 +63,7 @@ pub(super) struct Profile {
 }
 
 impl Profile {
-    /// Whether a text is too short to be expensive: at worst each byte is a value, and text, where the
+    /// True if a text is too short to be expensive: at worst each byte is a value, and text, where the
     /// schema does most. Spares most calls the count of [`Shape`].
     fn covers(&self, text: &str) -> bool {
         let Ok(bytes) = u64::try_from(text.len()) else {
@@ -108,7 +108,7 @@ pub(super) fn profile(schema: &Json) -> Option<Profile> {
     })
 }
 
-/// Whether checking `value` against a schema with this profile is quick. Without a schema only the
+/// True if checking `value` against a schema with this profile is quick. Without a schema only the
 /// size of the value counts.
 pub(super) fn is_cheap(profile: Option<&Profile>, free: &Free, value: &Json) -> bool {
     if value.len() > CHEAP.value_bytes {

@@ -70,7 +70,7 @@ impl Free {
         }
     }
 
-    /// Whether an argument of this name may be anything.
+    /// True if an argument of this name may be anything.
     pub(super) fn has(&self, name: &str) -> bool {
         self.names.contains(name)
     }
@@ -127,17 +127,17 @@ impl Free {
     }
 }
 
-/// What is said of an argument that a call has twice.
+/// The message for an argument that a call has twice.
 const TWICE: &str = "is given twice";
 
-/// What the asset tools say of such a number, too.
+/// The message for such a number, shared with the asset tools.
 const OUT_OF_RANGE: &str = "number is out of range";
 
 fn is_out_of_range(error: &serde_json::Error) -> bool {
     error.to_string().starts_with("number out of range")
 }
 
-/// Whether numbers of free arguments must be in range.
+/// True if numbers of free arguments must be in range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Range {
     Strict,

@@ -57,7 +57,7 @@ pub struct Parts {
     pub side: Owner,
 }
 
-/// Who defined a tool, and so which rules its checks follow.
+/// The author of a tool, which decides the rules of its checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Owner {
@@ -174,7 +174,7 @@ impl Definition {
         schemas.map(Json::len).fold(0, usize::saturating_add)
     }
 
-    /// Whether the check of this value depends on anything. If not, it passes at any size.
+    /// True if the check of this value depends on anything. If not, it passes at any size.
     pub fn reads(&self, subject: &Subject) -> bool {
         match (self.side, subject) {
             (Owner::Pack, _) => true,
@@ -183,7 +183,7 @@ impl Definition {
         }
     }
 
-    /// Whether compiling it is proven to be quick: `cost` lists the conditions.
+    /// True if compiling it is proven to be quick: `cost` lists the conditions.
     pub fn is_cheap_to_compile(&self) -> bool {
         self.profiles().is_some()
     }

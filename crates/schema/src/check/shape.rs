@@ -3,7 +3,7 @@
 use super::free::Free;
 use crate::limits::Cheap;
 
-/// What a value's text holds at each level: values, and bytes of strings and names.
+/// Content of a value's text at each level: values, and bytes of strings and names.
 pub(super) struct Shape {
     pub(super) values: Vec<u64>,
     pub(super) texts: Vec<u64>,

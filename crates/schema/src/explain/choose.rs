@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::finding::{Class, Finding, What, findings, type_of};
 use crate::messages;
 
-/// What to say about a value that fits no branch.
+/// Explains a value that fits no branch.
 #[derive(Debug)]
 pub(crate) enum Choice {
     /// These, which are about one branch or about several alike.

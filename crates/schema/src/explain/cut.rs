@@ -31,7 +31,7 @@ pub(crate) struct CutForm {
     pub(crate) schema: Value,
 }
 
-/// What was cut out at one place. Forms are numbers into [`Cut::forms`], addresses
+/// The parts cut out at one place. Forms are numbers into [`Cut::forms`], addresses
 /// are URIs of schemas.
 #[derive(Debug)]
 pub(crate) enum Stop {

@@ -23,7 +23,7 @@ pub(crate) enum What {
     Stop(usize),
 }
 
-/// What a violation tells about which branch was meant.
+/// Evidence of a violation for the branch that was meant.
 #[derive(Clone, Debug)]
 pub(crate) enum Class {
     /// The value has another type.

@@ -59,7 +59,7 @@ pub(crate) enum Reach {
     First,
 }
 
-/// What an explanation found, unsorted.
+/// The findings of an explanation, unsorted.
 #[derive(Debug, Default)]
 pub(crate) struct Explained {
     /// Empty if it cannot be said.
@@ -104,7 +104,7 @@ impl Explainer {
         })
     }
 
-    /// What is wrong with `instance`.
+    /// The violations of `instance`.
     pub(crate) fn explain(&self, instance: &Value) -> Explained {
         walk::walk(self, instance)
     }

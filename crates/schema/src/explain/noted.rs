@@ -45,7 +45,7 @@ impl Drop for End {
     }
 }
 
-/// Notes which stops fail for `value`; false if nobody is noting.
+/// Notes which stops fail for `value`; false if notes are off.
 pub(super) fn note<I: Iterator<Item = usize>>(value: &Value, failed: impl FnOnce() -> I) -> bool {
     NOTES.with_borrow_mut(|notes| {
         let Some(notes) = notes else {

@@ -1,4 +1,4 @@
-//! Whether a value passes a stop.
+//! True if a value passes a stop.
 //!
 //! One validator holds all stops, so that what they share is compiled once. Which of
 //! them is asked for is told beside the value, in a cell of the thread: a keyword of

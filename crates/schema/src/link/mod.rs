@@ -30,7 +30,7 @@ use crate::{
 };
 use units::Units;
 
-/// What the compiler gets.
+/// The input of the compiler.
 #[derive(Debug)]
 pub(crate) struct Linked {
     form: Form,
@@ -43,7 +43,7 @@ pub(crate) struct Linked {
 enum Form {
     /// The document as it is, under its URI.
     Document { home: String, root: Arc<Value> },
-    /// What it was put together to, and where that is to be entered.
+    /// The linked document, and its entry.
     Units { units: Units, root: At },
 }
 
@@ -71,7 +71,7 @@ impl Linked {
         Some(linked)
     }
 
-    /// Whether the compiler would do more work on the schemas at `starts` than it may.
+    /// True if the compiler would do more work on the schemas at `starts` than it may.
     pub(crate) fn exceeds(
         &self,
         world: &World,
@@ -203,7 +203,7 @@ static META_SCHEMAS: LazyLock<Option<Registry<'static>>> = LazyLock::new(|| {
     registry.ok()?.prepare().ok()
 });
 
-/// Whether the document with this URI is a published meta-schema.
+/// True if the document with this URI is a published meta-schema.
 pub(crate) fn is_bundled(uri: &str) -> bool {
     META_SCHEMAS
         .as_ref()
@@ -214,7 +214,7 @@ fn uri(resource: usize) -> String {
     format!("mainstay:///linked/{resource}")
 }
 
-/// Whether the compiler needs no help with the document.
+/// True if the compiler needs no help with the document.
 fn is_plain(world: &World, document: &Document, reach: &Reached) -> bool {
     let root = world.root();
     let own = |at: &At| {

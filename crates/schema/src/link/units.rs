@@ -20,7 +20,7 @@ const UNITS: &str = "units";
 /// of the resource.
 #[derive(Debug)]
 pub(crate) struct Units {
-    /// Whether every resource stays one.
+    /// True if every resource stays one.
     apart: bool,
     count: usize,
     /// Where each part is now, by the document and the pointer where it was.
@@ -178,7 +178,7 @@ impl Units {
         parts
     }
 
-    /// What is at `at` in the part that the pointer `inside` belongs to.
+    /// The value at `at` in the part that the pointer `inside` belongs to.
     fn within<'p>(
         &self,
         parts: &'p mut BTreeMap<usize, Parts>,
@@ -213,7 +213,7 @@ impl Units {
         }
     }
 
-    /// What a reference at `at` says from now on; `None` if that does not change.
+    /// The new text of a reference at `at`; `None` if it does not change.
     fn target(
         &self,
         keyword: &str,
@@ -278,7 +278,7 @@ impl Units {
     }
 }
 
-/// Whether some reference leads to different places, depending on the way to it.
+/// True if some reference leads to different places, depending on the way to it.
 fn ways_matter(world: &World, reach: &Reached) -> bool {
     reach.schemas.iter().any(|at| {
         let Some(Value::Object(schema)) = world.schema(at) else {

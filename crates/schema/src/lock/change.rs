@@ -61,7 +61,7 @@ impl Change {
         Some(name.replace("~1", "/").replace("~0", "~"))
     }
 
-    /// What changes are sorted by.
+    /// The sort key of changes.
     pub(crate) fn key(&self) -> (String, String, Kind, String) {
         let text = |value: &Option<Value>| value.as_ref().map(canonical_json);
         let values = [&self.before, &self.after].map(|value| text(value).unwrap_or_default());

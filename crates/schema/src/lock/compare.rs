@@ -77,7 +77,7 @@ fn of_entry(mut change: Change, entry: &Entry) -> Change {
     change
 }
 
-/// What is shown of a tool that comes or goes.
+/// The summary of a tool that comes or goes.
 fn shown(entry: &Entry) -> Option<Value> {
     let version = entry.schema_version()?;
     Some(json!({ "schemaVersion": version }))
@@ -203,7 +203,7 @@ impl Found<'_> {
         self.refine(old);
     }
 
-    /// What only the contract around the schemas can tell.
+    /// Changes of the contract around the schemas.
     fn refine(&mut self, old: &Contract) {
         let render = format!("{INPUT}/properties/{RENDER_ARGUMENT}");
         for change in &mut self.changes {

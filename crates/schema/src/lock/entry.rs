@@ -15,7 +15,7 @@ use crate::Fingerprint;
 pub enum Entry {
     /// A tool that has a version and keeps the rules about raising it.
     Contract(Box<Contract>),
-    /// The definition of somebody else's tool, as it came.
+    /// The definition of a wrapped server's tool, as it came.
     Foreign(Value),
 }
 
@@ -149,7 +149,7 @@ impl Entry {
     pub fn definition(&self) -> Value {
         match self {
             // Text keys and finite numbers only: this cannot fail; `null` would be refused by
-            // whoever reads the lock.
+            // a reader of the lock.
             Self::Contract(contract) => sorted(&serde_json::to_value(contract).unwrap_or_default()),
             Self::Foreign(definition) => sorted(definition),
         }

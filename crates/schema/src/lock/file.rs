@@ -20,7 +20,7 @@ pub const LOCK_VERSION: u64 = 2;
 /// The format before it, which covers only the tools and can still be read.
 pub const TOOLS_ONLY_VERSION: u64 = 1;
 
-/// What a server promised when the lock was written.
+/// The definitions of a server when the lock was written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lock {
     /// By name.
@@ -48,7 +48,7 @@ pub enum LockError {
     Edited(String),
     #[error("edited by hand: the entry of {tool} has the {member} of something else")]
     Mismatch { tool: String, member: &'static str },
-    #[error("edited by hand: the definition of {tool} is no contract")]
+    #[error("edited by hand: the definition of {tool} is not a contract")]
     NoContract {
         tool: String,
         source: serde_json::Error,
@@ -98,7 +98,7 @@ impl Lock {
         })
     }
 
-    /// The last version of a tool that is not here any more, if somebody said why it is gone.
+    /// The last version of a tool that is not here any more, if a reason was given for its removal.
     pub(crate) fn last_version(&self, tool: &str) -> Option<u32> {
         let reasons = self.reasons.iter().filter(|reason| reason.tool == tool);
         reasons.filter_map(|reason| reason.schema_version).max()

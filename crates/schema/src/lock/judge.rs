@@ -12,7 +12,7 @@ use super::file::Lock;
 use super::reason::Reason;
 use super::rules::{Demand, Kind};
 
-/// What was done about a change.
+/// The author's response to a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
@@ -22,7 +22,7 @@ pub enum Answer {
     Bumped,
     /// A reason was recorded.
     Reason,
-    /// What the change demands is missing.
+    /// The demanded response is missing.
     Missing,
 }
 
@@ -32,7 +32,7 @@ pub struct Judged {
     #[serde(flatten)]
     pub change: Change,
     pub answer: Answer,
-    /// What to do, where something is missing.
+    /// The next step, where something is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
 }
@@ -58,7 +58,7 @@ pub struct Judgement {
 }
 
 impl Judgement {
-    /// Whether the locks say the same about every tool.
+    /// True if the locks say the same about every tool.
     pub fn is_equal(&self) -> bool {
         self.changes.is_empty()
     }

@@ -102,7 +102,7 @@ impl Walk<'_> {
         self.found(kind, place, Some(&was.into()), Some(&is.into()));
     }
 
-    /// Whether a member that is not listed yet means nothing yet: arguments that nobody listed
+    /// True if a member that is not listed yet means nothing yet: arguments that were not listed
     /// must have been refused, fields of a result must not have been promised by their pattern.
     fn takes_no_place(&self, old: &Map<String, Value>, new: &Map<String, Value>) -> bool {
         let side = self.side();
@@ -123,7 +123,7 @@ struct Members<'a> {
     required: BTreeSet<&'a str>,
 }
 
-/// What `properties` says, if it is there.
+/// The value of `properties`, if it is there.
 struct Listed<'a>(Option<&'a Map<String, Value>>);
 
 impl<'a> Listed<'a> {

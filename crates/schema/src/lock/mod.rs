@@ -1,4 +1,4 @@
-//! The lock: what a server promised when somebody last looked, and what has changed since.
+//! The lock: the definitions of a server at the last review, and the changes since.
 //!
 //! A [`Lock`] holds the whole definition of each tool with its SHA-256. [`compare`] names every
 //! difference between two of them as a [`Change`]; the table of [`Kind`]s, in one place, says what

@@ -1,4 +1,4 @@
-//! What a keyword holds, and how far what is below it reaches.
+//! The content of a keyword, and how far the schemas below it reach.
 
 use serde_json::Value;
 
@@ -31,12 +31,12 @@ pub(super) const fn is_schema(value: &Value) -> bool {
     matches!(value, Value::Object(_) | Value::Bool(_))
 }
 
-/// Whether a place holds schemas that apply to nothing by themselves.
+/// True if a place holds schemas that apply to nothing by themselves.
 pub(super) fn is_shelf(pointer: &str) -> bool {
     pointer.ends_with("/$defs") || pointer.ends_with("/definitions")
 }
 
-/// Whether a definition has a name of its own, by which something may come to mean it.
+/// True if a definition has a name of its own, by which something may come to mean it.
 pub(super) fn is_anchored(schema: &Value) -> bool {
     const NAMES: [&str; 5] = ["$anchor", "$dynamicAnchor", "$id", "$recursiveAnchor", "id"];
     holds(schema, &|name, value| {
@@ -44,7 +44,7 @@ pub(super) fn is_anchored(schema: &Value) -> bool {
     })
 }
 
-/// Whether the reach of a place is hard to tell: something asks what other places evaluated, or
+/// True if the reach of a place is hard to tell: something asks what other places evaluated, or
 /// a reference may come from where permitting more means permitting less.
 pub(super) fn is_doubtful(schema: &Value) -> bool {
     const ASKING: [&str; 4] = [
@@ -69,7 +69,7 @@ pub(super) fn is_doubtful(schema: &Value) -> bool {
             && holds(schema, &|name, _| TURNING.contains(&name)))
 }
 
-/// Whether some member anywhere in `value` is a `wanted` one.
+/// True if some member anywhere in `value` is a `wanted` one.
 fn holds(value: &Value, wanted: &dyn Fn(&str, &Value) -> bool) -> bool {
     match value {
         Value::Object(members) => members

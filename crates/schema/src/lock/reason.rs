@@ -29,13 +29,13 @@ pub struct Reason {
 }
 
 impl Reason {
-    /// Whether it is about this change.
+    /// True if it is about this change.
     pub fn covers(&self, change: &Change) -> bool {
         self.tool == change.tool && (self.argument.is_none() || self.argument == change.argument())
     }
 }
 
-/// A reason as somebody types it: `TOOL[.ARGUMENT]: TEXT`.
+/// A reason as typed on the command line: `TOOL[.ARGUMENT]: TEXT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReasonGiven {
     target: String,
@@ -51,7 +51,7 @@ pub enum ReasonError {
     NoText(String),
     #[error("the reason for {0} is longer than {TEXT} characters")]
     TooLong(String),
-    #[error("the reason is for {0}, and there is no such tool")]
+    #[error("the reason is for {0}, which is not a tool")]
     NoSuchTool(String),
 }
 

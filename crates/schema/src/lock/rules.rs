@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use serde::{Serialize, Serializer};
 
-/// What somebody who makes a change must do.
+/// The duty of the author of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Demand {
     /// Nothing but writing the lock anew.
@@ -69,12 +69,12 @@ macro_rules! rules {
                 match self { $(Self::$kind => $code,)* }
             }
 
-            /// What happened, in a few words.
+            /// The change, in a few words.
             pub const fn title(self) -> &'static str {
                 match self { $(Self::$kind => $title,)* }
             }
 
-            /// What it demands of a tool with a version.
+            /// Its demand on a tool with a version.
             pub const fn demand(self) -> Demand {
                 match self { $(Self::$kind => Demand::$demand,)* }
             }

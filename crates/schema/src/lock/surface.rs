@@ -1,6 +1,6 @@
 //! Everything that a model reads beside the tools: instructions, prompts, resources and templates.
 //!
-//! None of them has a version: a change demands a look, whoever wrote the definition.
+//! None of them has a version: a change demands a review, for any author of the definition.
 
 use std::collections::{BTreeMap, BTreeSet};
 

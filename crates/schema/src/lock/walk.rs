@@ -16,7 +16,7 @@ use super::rules::Kind;
 use crate::keywords::{Shape, join};
 use mainstay_contract::canonical::canonical_json;
 
-/// What a schema describes.
+/// The values that a schema describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Arguments,
@@ -189,7 +189,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether members that are not listed may come.
+    /// True if members that are not listed may come.
     fn openness(&self, old: Option<&Value>, new: Option<&Value>) -> Kind {
         let rank = |value: Option<&Value>| match value {
             None | Some(Value::Bool(true)) => 2,
@@ -197,7 +197,7 @@ impl Walk<'_> {
             Some(_) => 1,
         };
         match (rank(old), rank(new)) {
-            // Said or unsaid is the same, unless somebody asks what was evaluated.
+            // With or without it the schema is equal, unless another keyword depends on evaluated members.
             (2, 2) if !self.doubtful => Kind::FormChanged,
             (old, new) if old < new => self.constrained(Kind::ArgumentLoosened),
             (old, new) if old > new => self.constrained(Kind::ArgumentTightened),

@@ -23,7 +23,7 @@ fn every_case_is_decided_and_explained_as_written() {
     assert!(cases >= 60, "{cases} cases");
 }
 
-/// What a case says and is not so.
+/// A claim of a case that is false.
 fn differing(case: &Value, dialect: &Value) -> Vec<String> {
     let documents = case.get("documents").and_then(Value::as_object);
     let documents = documents

@@ -1,4 +1,4 @@
-//! What people are told about damaged values, over documents of our own: every
+//! Messages about damaged values, over documents of our own: every
 //! sentence, at its place, whichever document asks for it.
 
 use std::fmt::Write as _;
@@ -28,7 +28,7 @@ fn scene() -> Value {
     })
 }
 
-/// What is done: the name of the damage, where, and what stands there afterwards;
+/// A damage: its name, its place, and the value there afterwards;
 /// nothing if the member is taken away.
 fn damages() -> Vec<(&'static str, &'static str, Option<Value>)> {
     let set = |name, place, value| (name, place, Some(value));
@@ -171,7 +171,7 @@ fn every_kind_of_damage_is_told_at_its_place() {
     insta::assert_snapshot!("damage", told(&validator));
 }
 
-/// The same documents, all in one: what is told must not depend on that.
+/// All documents in one: messages must not depend on that.
 #[test]
 fn damage_is_told_alike_across_documents_and_within_one() {
     let apart = SchemaRegistry::with_documents(Limits::default(), roots()).unwrap();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{contract, lock, spec};
 
-/// What an edit of one tool is called: `kind pointer` each.
+/// The names of an edit's changes: `kind pointer` each.
 fn seen(edit: impl FnOnce(&mut Contract)) -> Vec<String> {
     let mut new = contract("search");
     edit(&mut new);
@@ -16,7 +16,7 @@ fn seen(edit: impl FnOnce(&mut Contract)) -> Vec<String> {
         .collect()
 }
 
-/// What setting (or with `null` removing) a member is called.
+/// The names of the changes when a member is set (or with `null` removed).
 fn set(pointer: &str, value: Value) -> String {
     let found = seen(|contract| {
         let (place, pointer) = match pointer.strip_prefix("/outputSchema") {
@@ -268,7 +268,7 @@ fn an_optional_member_is_harmless_only_where_it_takes_nothing_away() {
     let closed = json!({"properties": {}, "additionalProperties": false});
     let place = "/properties/x";
     assert_eq!(verdict(closed.clone(), place, json!({})), Demand::Nothing);
-    // Whoever sent `x` before, in any form, was understood.
+    // A sender of `x` was understood before, in any form.
     assert_eq!(
         verdict(json!({"properties": {}}), place, json!({})),
         Demand::Bump

@@ -1,4 +1,4 @@
-//! What is missing, and what to do about it.
+//! Missing responses to changes, and the next steps.
 
 use mainstay_schema::lock::{
     Answer, Demand, Entry, Kind, Lock, ReasonError, ReasonGiven, compare, judge,
@@ -74,7 +74,7 @@ fn a_changed_description_of_an_argument_needs_a_bump_or_a_reason() {
     assert!(refused(": because").contains("does not say what it is about"));
     assert!(refused("search.query: ").contains("has no text"));
     assert!(refused(&format!("search.query: {}", "x".repeat(501))).contains("longer than 500"));
-    // A reason is no excuse for anything but words.
+    // A reason excuses only changes of words.
     edited.timeout_ms = 1;
     assert_eq!(
         missing(&old, &lock([edited.clone()]), &["search: wording"])
@@ -123,7 +123,7 @@ fn a_tool_is_renamed_with_an_alias_and_a_bump_or_removed_with_a_reason() {
 #[test]
 fn the_version_of_a_removed_tool_is_remembered() {
     let old = lock([contract("search")]);
-    let reason = ReasonGiven::parse("search: nobody used it").unwrap();
+    let reason = ReasonGiven::parse("search: it was unused").unwrap();
     let mut without = Lock::default();
     without
         .reasons

@@ -1,4 +1,4 @@
-//! What holds for every pair of schemas.
+//! Properties of every pair of schemas.
 
 use mainstay_schema::lock::{Change, Contract, Demand, Kind, Lock, compare};
 use mainstay_schema::{Fingerprint, SchemaRegistry};
@@ -344,7 +344,7 @@ proptest! {
         }
     }
 
-    /// The same for what authors do most, a new optional member, in every surrounding.
+    /// A new optional member, the most frequent change, in every surrounding.
     #[test]
     fn an_optional_member_that_demands_nothing_takes_nothing_away(
         inner in object(),

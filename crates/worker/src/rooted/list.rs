@@ -15,7 +15,7 @@ const MAX_ENTRIES: u64 = 100_000;
 /// Nested directories in one listing.
 const MAX_DEPTH: usize = 32;
 
-/// What a listing found.
+/// The result of a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
     /// Sorted by path byte by byte.

@@ -2,7 +2,7 @@
 //!
 //! [`RootedDir`] opens files by paths relative to a root that it holds open. No path leads out: an
 //! absolute path, `..`, or a symbolic link that leaves the root is [`RootedError::Escapes`], and
-//! the kernel resolves every path beneath the root in one step (`openat2`), so there is no moment
+//! the kernel resolves every path beneath the root in one step (`openat2`), without a moment
 //! between a check and a use. Only regular files are read, and up to a bound.
 //!
 //! Deliberately absent: writing.
@@ -24,10 +24,10 @@ pub use self::list::{Entry, Survey};
 /// Why something under a root cannot be read.
 #[derive(Debug, Error)]
 pub enum RootedError {
-    /// The path is absolute, has `..`, is no path at all, or leads out by a link.
+    /// The path is absolute, has `..`, is not a path at all, or leads out by a link.
     #[error("the path leaves its root")]
     Escapes,
-    #[error("there is no such file")]
+    #[error("the file does not exist")]
     NotFound,
     /// A directory, a pipe, a socket or a device.
     #[error("it is not a regular file")]

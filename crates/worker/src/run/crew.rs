@@ -70,7 +70,7 @@ impl Crew {
     /// Starts the threads, announces the worker and serves until its end.
     pub(super) fn work(self, ready: &FromWorker) -> Result<Ended, Unable> {
         let shared = &self.0;
-        // Nobody reads before the announcement is out, so no answer overtakes it.
+        // Threads read only after the announcement is out, so no answer overtakes it.
         let input = lock(&shared.input);
         for number in 0..=shared.pool {
             let shared = Arc::clone(shared);

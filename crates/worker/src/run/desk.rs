@@ -25,7 +25,7 @@ pub(super) struct Job {
     pub(super) received: Instant,
 }
 
-/// What becomes of a call.
+/// The fate of a call.
 #[derive(Debug)]
 pub(super) enum Admission {
     /// The thread that read it runs it, or starts another for a long one.
@@ -109,7 +109,7 @@ impl Desk {
     }
 
     /// Cancels a call. A running one is told; one that waits never starts and is returned, to be
-    /// answered. One that has been answered already is nobody's.
+    /// answered. One that has been answered already belongs to none.
     pub(super) fn cancel(&self, call: CallId) -> Option<CallId> {
         let mut state = lock(&self.state);
         state.lanes().into_iter().find_map(|lane| lane.cancel(call))
@@ -122,7 +122,7 @@ impl Desk {
         state.is_idle()
     }
 
-    /// The host has gone: nobody waits for anything.
+    /// The host has gone: answers have no reader.
     pub(super) fn abandon(&self) {
         let mut state = lock(&self.state);
         state.draining = true;

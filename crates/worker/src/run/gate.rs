@@ -3,10 +3,10 @@
 //! On Linux, with a pipe as input, they wait in the kernel on one epoll descriptor, which wakes
 //! one of them per edge, the one that came last first. So a thread that runs a call after another
 //! does not have to wake a second thread to keep watch, which would cost more than a short call.
-//! The price is that input is read without blocking, and that whoever leaves with messages still
+//! The price is that input is read without blocking, and that a thread that leaves with messages still
 //! buffered must [`Gate::announce`] them, since no edge will.
 //!
-//! Elsewhere, and when the input is a file or a terminal, there is no gate: [`Gate::wait`] returns
+//! Elsewhere, and when the input is a file or a terminal, the gate does nothing: [`Gate::wait`] returns
 //! at once, and the threads queue at the lock of the input, whose holder blocks in its read.
 
 use std::fs::File;
@@ -22,7 +22,7 @@ pub(super) enum Gate {
     Absent,
 }
 
-/// What a thread has seen at the gate.
+/// The result of waiting at the gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     Input,

@@ -19,13 +19,13 @@ pub(super) struct Input {
     frames: FrameReader,
     /// Read already, and next.
     ahead: Option<Incoming>,
-    /// The pipe was seen empty; it is not read again before somebody is told that it is not.
+    /// The pipe was seen empty; it is not read again before a wake-up says that it is not.
     dry: bool,
     /// The pipe has an end, to be read after the last message.
     hung_up: bool,
 }
 
-/// What came.
+/// The result of a read.
 #[derive(Debug)]
 pub(super) enum Incoming {
     Message(ToWorker),
@@ -66,7 +66,7 @@ impl Input {
         self.hung_up |= seen == Seen::HangUp;
     }
 
-    /// Whether there is, or may be, a message that nobody will be woken for.
+    /// True if a message is, or may be, there for which no thread will be woken.
     pub(super) const fn has_more(&self) -> bool {
         self.ahead.is_some() || !self.dry
     }

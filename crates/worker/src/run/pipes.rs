@@ -23,7 +23,7 @@ impl Pipes {
         const ABOVE_STDERR: i32 = 3;
         let input = fcntl_dupfd_cloexec(io::stdin(), ABOVE_STDERR)?;
         let output = fcntl_dupfd_cloexec(io::stdout(), ABOVE_STDERR)?;
-        // Whoever made the pipes may have used them without blocking.
+        // The maker of the pipes may have used them without blocking.
         for fd in [&input, &output] {
             fcntl_setfl(fd, fcntl_getfl(fd)?.difference(OFlags::NONBLOCK))?;
         }

@@ -1,4 +1,4 @@
-//! What to run, and what came of it.
+//! A program to run, and its result.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt as _;
@@ -61,7 +61,7 @@ impl Subprocess {
         self
     }
 
-    /// What the program reads.
+    /// The program's standard input.
     pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.stdin = bytes.into();
         self
@@ -108,7 +108,7 @@ impl Subprocess {
     }
 }
 
-/// What a program did.
+/// Result of a program.
 #[derive(Clone, Debug)]
 pub struct Output {
     pub status: ExitStatus,

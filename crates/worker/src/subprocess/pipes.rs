@@ -85,7 +85,7 @@ impl ChildPipes {
         self.stderr.drain();
     }
 
-    /// Whether all output has been read to its end.
+    /// True if all output has been read to its end.
     pub(super) const fn ended(&self) -> bool {
         self.stdout.pipe.is_none() && self.stderr.pipe.is_none()
     }

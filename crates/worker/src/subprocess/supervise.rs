@@ -12,7 +12,7 @@
 //!
 //! The child's end is seen without reaping it, so its number stays taken while the rest of its
 //! group is killed. A group that is being terminated keeps its grace after the leader's end for
-//! as long as somebody holds the output pipes.
+//! as long as a process holds the output pipes.
 
 use std::process::Child;
 use std::sync::Arc;
@@ -148,10 +148,10 @@ impl<'a> Supervised<'a> {
         }
     }
 
-    /// Whether the child has ended; it is not reaped by this.
+    /// True if the child has ended; it is not reaped by this.
     fn has_ended(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        // A failure means that there is no such child to wait for; reaping will say the same.
+        // A failure means that such a child does not exist; reaping will find out as well.
         !matches!(waitid(WaitId::Pid(self.pid), options), Ok(None))
     }
 

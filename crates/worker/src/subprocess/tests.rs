@@ -87,7 +87,7 @@ fn large_input_and_output_do_not_deadlock() {
     let input = vec![b'x'; 700_000];
     let output = sh("cat").stdin(input.clone()).run(&free()).unwrap();
     assert_eq!(output.stdout.bytes.len(), input.len());
-    // A child that does not read its input is no problem either.
+    // A child that does not read its input does no harm either.
     let output = sh("exec 0<&-; echo done")
         .stdin(input)
         .run(&free())

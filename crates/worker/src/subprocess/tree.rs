@@ -20,7 +20,7 @@ pub(super) enum Strength {
     Kill,
 }
 
-/// Signals the whole tree of `pid`. A tree that has already gone is no failure.
+/// Signals the whole tree of `pid`. A tree that has already gone is not a failure.
 pub(super) fn kill_tree(pid: Pid, strength: Strength) {
     let signal = match strength {
         Strength::Terminate => Signal::TERM,

@@ -57,7 +57,7 @@ pub fn perform(pack: &Pack, op: &Op) -> Answer {
     perform_in(pack, op, &context(CancelToken::new()))
 }
 
-/// The same in a context of the test's own, so that it can be cancelled.
+/// Calls a tool in a context of the test's own, so that the test can cancel it.
 pub fn perform_in(pack: &Pack, op: &Op, context: &Context) -> Answer {
     dispatch(pack, op, context)
 }

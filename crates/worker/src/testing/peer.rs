@@ -24,7 +24,7 @@ const DEADLINE: Duration = Duration::from_secs(120);
 /// Messages kept for a test that does not read.
 const BACKLOG: usize = 4096;
 
-/// What a test may run into.
+/// Errors of a test.
 #[derive(Debug, Error)]
 pub enum PeerError {
     #[error("nothing came within {DEADLINE:?}")]
@@ -48,7 +48,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// What [`Self::start`] sends: a pool of 2, 1 MiB frames, a grace of 200 ms, no settings.
+    /// The start message of [`Self::start`]: a pool of 2, 1 MiB frames, a grace of 200 ms, no settings.
     pub fn usual_start() -> Start {
         Start {
             protocol: PROTOCOL,

@@ -169,7 +169,7 @@ fn percent(text: &[u8], at: usize, wanted: u8) -> Option<usize> {
     (u8::from_str_radix(digits, 16).ok()? == wanted).then_some(at + 3)
 }
 
-/// The same for a character behind backslashes. Their number does not count: a JSON text in a JSON text has more.
+/// Matches a character behind backslashes. Their number does not count: a JSON text in a JSON text has more.
 fn escaped(text: &[u8], at: usize, wanted: char) -> Option<usize> {
     let rest = text.get(at..)?;
     let slashes = rest.iter().take_while(|byte| **byte == b'\\').count();

@@ -60,11 +60,11 @@ pub type TaskRules = BTreeMap<String, ToolTasks>;
 pub struct ToolTasks {
     /// Calls may run as tasks; without it the pack's contract decides.
     pub tasks: Option<bool>,
-    /// What becomes of a call that reaches its deadline.
+    /// The fate of a call that reaches its deadline.
     pub on_timeout: OnTimeout,
 }
 
-/// What becomes of a call that reaches its deadline.
+/// The fate of a call that reaches its deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnTimeout {
@@ -125,7 +125,7 @@ pub struct NewTask {
     pub key: Option<String>,
 }
 
-/// What runs.
+/// The work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskWork {
     pub arguments: Json,
@@ -187,7 +187,7 @@ pub enum TaskOrder {
     },
 }
 
-/// What the ledger says.
+/// The ledger's answer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TaskReply {
     New(Box<TaskView>),

@@ -1,4 +1,4 @@
-//! What clients ask about tasks.
+//! Requests of clients about tasks.
 
 use mainstay_contract::dialect::{Dialect, Op, TaskOp, encode};
 use mainstay_contract::error::ErrorKind;
