@@ -36,7 +36,7 @@ pub struct Config {
     pub server_name: String,
     pub server_version: String,
     pub instructions: Option<String>,
-    /// What operators call this host.
+    /// Name of this host in commands of operators.
     pub host_name: String,
     /// Folder of the control socket; none for a host that serves one command.
     pub control_dir: Option<PathBuf>,
@@ -54,15 +54,15 @@ pub struct Config {
     pub telemetry: Option<PathBuf>,
     /// Where spans are sent, if they are.
     pub collector: Option<OtlpConfig>,
-    /// What the ready line says beside the transport, e.g. `schemas_dir=...`.
+    /// Details of the ready line beside the transport, e.g. `schemas_dir=...`.
     pub ready_details: String,
     /// Version in the definitions of the host's own tools.
     pub tooling_version: String,
-    /// What becomes of an envelope that breaks its own schema.
+    /// Treatment of an envelope that breaks its own schema.
     pub envelopes: EnvelopeMode,
     /// Where the ids of envelopes come from.
     pub envelope_ids: IdSource,
-    /// The tools of packs that somebody has looked at; without it none is withdrawn.
+    /// The tools of packs that a person has reviewed; without it none is withdrawn.
     pub locked: Option<Arc<Locked>>,
     /// Reads that lock again, at SIGHUP and before every rollout.
     pub read_lock: Option<ReadLock>,
@@ -208,7 +208,7 @@ pub struct FollowsRoots {
     pub named_only: Vec<PathBuf>,
 }
 
-/// What is known about a pack before its worker runs.
+/// Facts about a pack that are known before its worker runs.
 #[derive(Clone, Debug)]
 pub struct Expected {
     pub catalog: Catalog,
@@ -219,7 +219,7 @@ pub struct Expected {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
     pub program: PathBuf,
-    /// What the process is called, where that differs from `program`.
+    /// Name of the process, where that differs from `program`.
     pub called: Option<String>,
     pub arguments: Vec<OsString>,
     /// Variables that are not passed on.
@@ -246,7 +246,7 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Whether the worker inherits a variable of the host.
+    /// True if the worker inherits a variable of the host.
     pub(crate) fn passes(&self, name: &OsStr) -> bool {
         let Some(name) = name.to_str() else {
             return false;

@@ -1,6 +1,6 @@
 //! The envelopes that the host sends: their ids, and the check of each against its own schema.
 //!
-//! [`Envelopes`] is one handle, shared by the engine and by whoever answers over HTTP. What it finds
+//! [`Envelopes`] is one handle, shared by the engine and by the HTTP front. Each violation
 //! is counted and kept for diagnostics; in [`EnvelopeMode::Enforce`] an envelope that breaks its
 //! schema is not sent, an error envelope is. The schemas are compiled with the first envelope, since
 //! most hosts never send one.
@@ -32,7 +32,7 @@ use crate::clock::{Clock, iso_now};
 use crate::config::{EnvelopeMode, IdSource};
 use crate::log::{Level, Log};
 
-/// What an envelope is about that names no tool.
+/// Subject of an envelope that names no tool.
 const INVOCATION: &str = "invocation";
 /// Longest name in a log line.
 const SHOWN: usize = 120;
@@ -97,7 +97,7 @@ impl Envelopes {
         mismatches.extend(saved.mismatches);
     }
 
-    /// What an envelope can say of a request before it has an outcome.
+    /// The part of an envelope that is known before its request has an outcome.
     pub(crate) fn meta(&self, asked: &Asked, transport: Transport) -> Meta {
         match self.0.ids {
             IdSource::Random => Meta::new(asked, transport, random_ids(), false),
@@ -254,7 +254,7 @@ impl Envelopes {
         kept.push_back(mismatch);
     }
 
-    /// What was counted.
+    /// The counters.
     pub(crate) fn checks(&self) -> EnvelopeChecks {
         self.0.counts.checks(self.0.mode.as_str())
     }
@@ -279,7 +279,7 @@ impl Envelopes {
 #[derive(Debug)]
 pub(crate) struct Sealed {
     pub(crate) text: String,
-    /// What it says went wrong.
+    /// The error kind that the envelope states.
     pub(crate) kind: Option<ErrorKind>,
 }
 
@@ -301,7 +301,7 @@ struct Draft<'a> {
     text: String,
     kind: Option<ErrorKind>,
     without_data: &'a dyn Fn() -> String,
-    /// What is sent instead of one that breaks its schema.
+    /// The answer in place of one that breaks its schema.
     instead: &'a dyn Fn(Problem) -> String,
 }
 
@@ -322,7 +322,7 @@ fn kind_of(outcome: &Outcome) -> Option<ErrorKind> {
     }
 }
 
-/// Three ids that nobody had before.
+/// Three fresh ids.
 fn random_ids() -> Ids {
     let mut bytes = [0; Ids::RANDOM_BYTES];
     // The kernel gives so few bytes whole, once it has gathered entropy at boot; should it not,

@@ -165,7 +165,7 @@ impl Source {
         Ok(Self::chunks(chunks))
     }
 
-    /// What another task sends.
+    /// Reads the chunks that another task sends.
     pub(crate) const fn chunks(chunks: mpsc::Receiver<io::Result<Vec<u8>>>) -> Self {
         Self::Chunks {
             chunks,
@@ -342,7 +342,7 @@ impl Sink {
         }
     }
 
-    /// Waits until nobody can read any more what is written here.
+    /// Waits until the reader of this output is gone.
     pub(crate) async fn closed(&self) {
         let fd = match self {
             Self::Pipe(fd) | Self::Socket(fd) => fd,
@@ -417,7 +417,7 @@ pub(crate) fn watch(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<Owned
     AsyncFd::with_interest(fd, interest)
 }
 
-/// What a shared descriptor is, and so how it can be used without a thread.
+/// Kind of a shared descriptor, which decides how to use it without a thread.
 enum Opened {
     /// A description of our own of the same pipe.
     Pipe(OwnedFd),
@@ -439,7 +439,7 @@ impl Opened {
     }
 }
 
-/// The same pipe with a description of our own.
+/// Opens the pipe again, with a description of our own.
 fn reopen(fd: &OwnedFd, access: OFlags) -> io::Result<OwnedFd> {
     use std::os::fd::AsRawFd;
     let path = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());

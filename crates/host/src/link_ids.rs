@@ -4,7 +4,7 @@
 use mainstay_contract::id::RequestId;
 use mainstay_contract::json::push_string;
 
-/// What such an id begins with, as JSON text.
+/// Prefix of such an id, as JSON text.
 const PREFIX: &str = "\"mainstay/";
 
 /// The JSON text of an id on the link.
@@ -27,7 +27,7 @@ pub(crate) fn number_of(id: &str) -> Option<u64> {
     number.parse().ok()
 }
 
-/// What the client itself calls a request. An id that does not come from a shared link is that.
+/// The client's own id of a request. An id that does not come from a shared link is unchanged.
 pub(crate) fn client_id(id: &RequestId) -> RequestId {
     let told = || {
         id.as_raw().strip_prefix(PREFIX)?;

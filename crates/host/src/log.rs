@@ -26,7 +26,7 @@ const LINE: usize = 4096;
 /// How much is said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Nothing of the host's own: whoever runs it for a moment says what went wrong.
+    /// Nothing of the host's own: the command that runs it reports failures itself.
     Quiet,
     /// Nothing but errors.
     Error,
@@ -72,7 +72,7 @@ impl Log {
         }
     }
 
-    /// What takes secrets out of everything that the host writes down.
+    /// Removes secrets from everything that the host writes down.
     pub(crate) const fn redactor(&self) -> &Redactor {
         &self.redactor
     }
@@ -177,7 +177,7 @@ impl Seldom {
 fn write_lines(entries: &Receiver<Entry>, dropped: &AtomicU64) {
     for entry in entries {
         let mut stderr = std::io::stderr().lock();
-        // Nobody may be listening any more; there is nowhere to say so.
+        // The receiver may be gone; there is no other place to report that.
         match entry {
             Entry::Line(line) => {
                 let missed = dropped.swap(0, Ordering::Relaxed);

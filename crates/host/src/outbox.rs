@@ -144,7 +144,7 @@ impl Outbox {
         self.shared.changed.notify_one();
     }
 
-    /// Whether more waits to be written than the mark allows.
+    /// True if more waits to be written than the mark allows.
     pub(crate) fn is_behind(&self) -> bool {
         self.lock().is_behind()
     }
@@ -188,7 +188,7 @@ impl Outbox {
         unsent
     }
 
-    /// Whether nothing more may be written.
+    /// True if nothing more may be written.
     pub(crate) fn is_sealed(&self) -> bool {
         self.lock().sealed
     }

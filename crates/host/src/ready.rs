@@ -21,7 +21,7 @@ pub(crate) struct ReadyFile {
     path: PathBuf,
 }
 
-/// What became of the ready file.
+/// Result of writing the ready file.
 #[derive(Debug)]
 pub(crate) enum Written {
     Ours(ReadyFile),

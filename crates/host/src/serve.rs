@@ -476,7 +476,7 @@ fn open_audit(plan: &mut Plan, log: &Log) -> Result<AuditLog, ServeError> {
     Ok(AuditLog::open(config, &plan.facts.name, log)?)
 }
 
-/// A text that nobody can guess.
+/// A text that cannot be guessed.
 fn secret() -> String {
     Hex(&entropy::random_id()).to_string()
 }

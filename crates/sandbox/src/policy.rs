@@ -50,7 +50,7 @@ pub enum Net {
 }
 
 impl Net {
-    /// Whether the server gets a network namespace.
+    /// True if the server gets a network namespace.
     #[must_use]
     pub fn is_private(&self) -> bool {
         *self != Self::All

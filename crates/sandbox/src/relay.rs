@@ -166,7 +166,7 @@ fn connect(endpoint: &Endpoint) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// Whether a host may be at an address. Whoever answers for a name could otherwise lead it to a service of this machine
+/// True if a host may be at an address. A server of names could otherwise lead it to a service of this machine
 /// or to the metadata service of a cloud; those are named by their addresses.
 fn may_lead_to(endpoint: &Endpoint, address: IpAddr) -> bool {
     if endpoint.address().is_some() || endpoint.host == LOCALHOST {

@@ -95,7 +95,7 @@ fn add_program(program: &Path, found: &mut Vec<PathBuf>, depth: usize) {
     }
 }
 
-/// Whether a directory holds the programs of an installation: `shims` is that of version managers.
+/// True if a directory holds the programs of an installation: `shims` is that of version managers.
 fn is_for_programs(folder: &Path) -> bool {
     folder.ends_with("bin") || folder.ends_with("shims")
 }
@@ -130,7 +130,7 @@ fn add_package(file: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Whether a directory is below the home directories and the top level, so that reading it reveals one package only.
+/// True if a directory is below the home directories and the top level, so that reading it reveals one package only.
 pub(crate) fn is_deep(folder: &Path) -> bool {
     let names = folder.components().count();
     let is_home = std::env::home_dir().is_some_and(|home| home == folder);

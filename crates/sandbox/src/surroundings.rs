@@ -18,7 +18,7 @@ use crate::{mounts, network};
 /// The surroundings of one server, made by its shim before there are other threads.
 #[derive(Debug)]
 pub struct Surroundings {
-    /// What the kernel did not offer; empty unless the policy is best-effort.
+    /// Features that the kernel did not offer; empty unless the policy is best-effort.
     pub lacks: Vec<Lack>,
     /// True if the next child is the first process of a PID namespace.
     pub own_processes: bool,

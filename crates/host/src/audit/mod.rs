@@ -72,7 +72,7 @@ struct Open {
     digest_secret: String,
 }
 
-/// What the thread gets.
+/// Messages to the writing thread.
 #[derive(Debug)]
 enum Message {
     Record {

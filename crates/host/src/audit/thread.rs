@@ -125,7 +125,7 @@ impl Writer {
         written
     }
 
-    /// Waits for the disk if somebody waits for it, and answers them.
+    /// Flushes to disk if a caller waits for it, and answers every waiting caller.
     fn settle(&mut self, waiting: &mut Vec<Done>) {
         if waiting.is_empty() {
             return;

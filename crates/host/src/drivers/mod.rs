@@ -15,14 +15,14 @@ pub(crate) use self::remote::start as start_remote;
 pub(crate) use self::task::{SavedWorker, Surroundings};
 pub(crate) use self::wrapped::{SavedServer, ServerHandle, ServerStderr, start as start_server};
 
-/// What a worker does, as its driver tells it.
+/// An event of a worker, as its driver reports it.
 #[derive(Debug)]
 pub(crate) struct WorkerEvent {
     pub(crate) generation: Generation,
     pub(crate) what: What,
 }
 
-/// What happened.
+/// The kinds of events.
 #[derive(Debug)]
 pub(crate) enum What {
     /// Its process runs; how its tree is killed.

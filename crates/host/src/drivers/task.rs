@@ -42,7 +42,7 @@ const EXIT_STATUS: Duration = Duration::from_millis(500);
 /// Bytes that are read of a worker that has ended.
 const LAST_BYTES: usize = 64 * 1024 * 1024;
 
-/// What a frame of a worker means.
+/// Meaning of a worker's frames.
 pub(super) trait Speech: Send + Sync + 'static {
     /// The process in sentences for operators and clients.
     const SUBJECT: &str;
@@ -50,7 +50,7 @@ pub(super) trait Speech: Send + Sync + 'static {
     fn hear(&mut self, frame: Frame<'_>) -> Heard;
 }
 
-/// What was heard.
+/// A frame, understood.
 pub(super) enum Heard {
     Nothing,
     Tell(What),
@@ -438,7 +438,7 @@ struct Task<S, E> {
     pause: Pause,
 }
 
-/// What the worker's output is good for.
+/// Use of the worker's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Output {
     /// Nothing is read before the process is known.
@@ -558,7 +558,7 @@ impl<S: Speech, E: Listener> Task<S, E> {
         }
     }
 
-    /// What it said before its end counts.
+    /// Reads the output that the worker wrote before its end.
     async fn read_rest(&mut self) {
         if is_planted(Defect::LastAnswerLost) {
             self.body.output = Output::Done;
@@ -640,7 +640,7 @@ impl<S: Speech, E: Listener> Task<S, E> {
 
     async fn tell(&self, what: What) {
         let generation = self.generation;
-        // Without an engine there is nobody to tell.
+        // Without an engine the report has no receiver.
         let _ = self
             .events
             .send(WorkerEvent { generation, what }.into())

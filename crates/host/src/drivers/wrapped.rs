@@ -1,4 +1,4 @@
-//! The driver of a wrapped server: lines of somebody else's over the pipes of a process.
+//! The driver of a wrapped server: its lines over the pipes of a process.
 //!
 //! It knows nothing of what the lines mean; the core does (`mainstay_kernel::server`).
 
@@ -110,7 +110,7 @@ impl ServerHandle {
         }
     }
 
-    /// Whether the server may be read.
+    /// Opens or closes the gate of the server's output.
     pub(crate) fn set_readable(&self, readable: bool) {
         match self {
             Self::Process(grip) if grip.gate.is_closed() == readable => {
@@ -147,7 +147,7 @@ impl ServerHandle {
         fault.saying(words.last()).with_stderr(&words.all())
     }
 
-    /// Whether it does not take what it is sent.
+    /// True if the server does not read its input.
     pub(crate) fn is_behind(&self) -> bool {
         match self {
             Self::Process(grip) => grip.outbox.is_behind(),

@@ -77,7 +77,7 @@ impl Operators {
         }
     }
 
-    /// A number for which nobody waits.
+    /// A number without a waiting caller.
     const fn silent(&mut self) -> u64 {
         self.next += 1;
         self.next

@@ -235,7 +235,7 @@ pub(crate) struct HostFacts {
     pub(crate) read_lock: Option<ReadLock>,
 }
 
-/// Whether the configuration is being read again.
+/// State of reading the configuration again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Rereading {
     #[default]

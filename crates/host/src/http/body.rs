@@ -101,7 +101,7 @@ impl hyper::body::Body for Body {
     }
 }
 
-/// What is done when a reader ends, told whether the stream had ended before.
+/// Callback at the end of a reader; its argument is true if the stream had ended before.
 type Farewell = Box<dyn FnOnce(bool) + Send>;
 
 /// A reader of one stream.
@@ -166,7 +166,7 @@ pub(super) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether events carry numbers, so that a client can come back for the rest.
+/// Numbering of events, with which a client can come back for the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Numbered {
     Yes,

@@ -1,4 +1,4 @@
-//! What the front counts: connections, and requests by route and by class of their status.
+//! Counters of the front: connections, and requests by route and by class of their status.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

@@ -23,7 +23,7 @@ const QUERY_SECRETS: [&str; 5] = [
     "authorization",
 ];
 
-/// What is checked before a request is looked at.
+/// Checks that precede everything else about a request.
 #[derive(Debug)]
 pub(crate) struct Guard {
     /// Names under which we may be asked, beside those of the loopback.
@@ -39,7 +39,7 @@ impl Guard {
         }
     }
 
-    /// Whether the request is meant for us and does not come from a foreign page.
+    /// Rejects a request that is meant for another host or comes from a foreign page.
     pub(super) fn check_place(&self, parts: &Parts, local: SocketAddr) -> Result<(), Denied> {
         let headers = &parts.headers;
         let one = |name| {
@@ -95,7 +95,7 @@ impl Guard {
         host == "localhost" || self.names.contains(&host)
     }
 
-    /// Whether a request says nothing at all about who sends it.
+    /// True if a request carries no credential at all.
     pub(super) fn is_silent(&self, parts: &Parts) -> bool {
         !parts.headers.contains_key(AUTHORIZATION) && !parts.uri.query().is_some_and(has_secret)
     }

@@ -1,4 +1,4 @@
-//! What the headers of a modern request must say, and that it is what the body says.
+//! Required headers of a modern request, which must agree with its body.
 //!
 //! Machines on the way route and decide by the headers alone; a request whose headers say one
 //! thing and whose body says another is refused.
@@ -21,7 +21,7 @@ pub(super) const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-ver
 pub(super) const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
-/// What the headers of mirrored arguments begin with.
+/// Prefix of the headers of mirrored arguments.
 const PARAM: &str = "mcp-param-";
 /// Nested objects in which a mirrored argument may stand.
 const DEPTH: usize = 16;
@@ -33,7 +33,7 @@ pub(super) fn value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a
     all.next().is_none().then_some(value)
 }
 
-/// Whether a client takes an answer of this type.
+/// True if a client accepts answers of this type.
 pub(super) fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
     let group = wanted.split('/').next().unwrap_or_default();
     headers
@@ -58,7 +58,7 @@ pub(super) fn prefers_events(headers: &HeaderMap) -> bool {
     first.is_some_and(|first| first.trim().eq_ignore_ascii_case("text/event-stream"))
 }
 
-/// Whether the body of a request is JSON.
+/// True if the body of a request is JSON.
 pub(super) fn is_json(headers: &HeaderMap) -> bool {
     let kind = value(headers, &CONTENT_TYPE).unwrap_or_default();
     let essence = kind.split(';').next().unwrap_or_default().trim();
@@ -218,7 +218,7 @@ impl Argument {
     }
 }
 
-/// Whether a header says what an argument is; numbers are compared as numbers.
+/// True if a header and an argument are equal; numbers are compared as numbers.
 fn equal(argument: &str, sent: &str) -> bool {
     if let Some(text) = scan::unquote(argument) {
         return text == sent;

@@ -70,15 +70,15 @@ impl Back {
     }
 }
 
-/// What a client says.
+/// An event from the client.
 #[derive(Clone, Debug)]
 pub(super) struct Input(pub(super) mpsc::Sender<io::Result<Vec<u8>>>);
 
-/// What it is told, whole lines at a time.
+/// Output to the client, whole lines at a time.
 pub(super) type Output = mpsc::Receiver<Vec<u8>>;
 
 impl Input {
-    /// Says a line. False if nobody listens any more.
+    /// Sends a line. False if the receiver is gone.
     pub(super) async fn say(&self, line: &[u8]) -> bool {
         self.0.send(Ok(framed(line))).await.is_ok()
     }
@@ -121,7 +121,7 @@ pub(super) async fn open(back: &Back, who: &Credential) -> (u64, Input, Output) 
     (link, Input(says), hears)
 }
 
-/// Whether a link is over, on either side.
+/// End of a link, on either side.
 #[derive(Debug, Default)]
 pub(super) struct Ending {
     is_over: AtomicBool,

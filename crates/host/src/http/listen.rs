@@ -40,7 +40,7 @@ const LOOK: Duration = Duration::from_millis(1);
 const SWEEP: Duration = Duration::from_secs(5);
 /// Characters of a request's path that operators read.
 const PATH: usize = 200;
-/// What a client hears when there are too many.
+/// The answer to a client above the limit of connections.
 const TURNED_AWAY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
 /// Listens on an address.
@@ -150,7 +150,7 @@ struct Current {
     ends: Ends,
 }
 
-/// What is known about a connection.
+/// Facts about a connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     peer: Option<SocketAddr>,
@@ -444,7 +444,7 @@ async fn serve(
     tokio::select! {
         _ = &mut served => return None,
         _ = stop.changed() => {}
-        // Nobody waits for anything here.
+        // The connection is idle: no answer is open.
         () = connection.leave.notified() => return None,
         () = connection.rests(&mut pause) => {
             let parts = served.into_parts();

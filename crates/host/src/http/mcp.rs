@@ -36,7 +36,7 @@ use super::{Front, Serves};
 /// Time in which an answer of a session comes in one piece; after it, as a stream that can be
 /// taken up again.
 const PIECE_LEGACY: Duration = Duration::from_millis(500);
-/// The same for a modern request, whose status depends on its answer.
+/// Longest wait for a piece of a modern answer, whose status depends on its content.
 const PIECE_MODERN: Duration = Duration::from_secs(5);
 /// Pages of tools that are looked at for mirrored arguments.
 const PAGES: usize = 64;

@@ -88,13 +88,13 @@ pub struct HttpConfig {
     pub address: SocketAddr,
     /// Host names under which it may be asked, beside those of the loopback.
     pub allow_hosts: Vec<String>,
-    /// What clients must present; this or an issuer is required unless the address is a loopback
+    /// The credential of clients; this or an issuer is required unless the address is a loopback
     /// one.
     pub token: Option<String>,
     /// The token of a person who may approve calls, beside [`Self::token`].
     pub approver_token: Option<String>,
     pub issuer: Option<Issuer>,
-    /// Told the address, where whoever starts the host wants to know its port.
+    /// Gets the address, for a caller that wants to know the port.
     pub told: Option<std::sync::mpsc::SyncSender<SocketAddr>>,
 }
 
@@ -106,7 +106,7 @@ impl HttpConfig {
         tokens.any(|token| token.len() < MIN_TOKEN)
     }
 
-    /// Whether clients must say who they are.
+    /// True if clients must authenticate.
     pub(crate) const fn asks(&self) -> bool {
         self.token.is_some() || self.issuer.is_some()
     }
@@ -121,15 +121,15 @@ impl std::fmt::Debug for HttpConfig {
     }
 }
 
-/// What stands behind the front.
+/// The backend behind the front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Serves {
     Packs,
-    /// Somebody else's server.
+    /// An MCP server of another author.
     Wrapped,
 }
 
-/// What a front is told about its host.
+/// Facts about the host for a front.
 #[derive(Debug)]
 pub(crate) struct FrontFacts {
     pub(crate) limits: Limits,
@@ -318,7 +318,7 @@ impl Front {
         respond::json(code, body.unwrap_or_default())
     }
 
-    /// What the host says about itself.
+    /// The host's report about itself.
     async fn status(&self) -> Option<Box<HostStatus>> {
         match self.back.control(ControlRequest::Status {}).await? {
             ControlReply::Status(status) => Some(status),

@@ -44,7 +44,7 @@ pub(super) struct Session {
     pub(super) ending: Ending,
 }
 
-/// What is known about the requests of a session.
+/// Facts about the requests of a session.
 #[derive(Debug)]
 struct Desk {
     /// Streams of requests in flight.
@@ -258,7 +258,7 @@ impl Session {
         lock(&self.desk).version = version.map(std::borrow::Cow::into_owned);
     }
 
-    /// Whether the client knows events without data.
+    /// True if the client accepts events without data.
     pub(super) fn can_prime(&self) -> bool {
         let desk = lock(&self.desk);
         desk.version
@@ -271,7 +271,7 @@ impl Session {
         lock(&self.desk).used = Instant::now();
     }
 
-    /// How long nobody has used it.
+    /// Time since its last use.
     pub(super) fn idle(&self) -> Duration {
         let desk = lock(&self.desk);
         if desk.requests.is_empty() && !lock(&self.streams).any_read() {

@@ -3,7 +3,7 @@
 //! A modern request stands alone: its id means something only to the client that sent it. So each
 //! gets an id (see [`crate::link_ids`]) and a progress token of ours on the link, and what comes back
 //! gets its own again.
-//! Whoever goes away before its answer cancels it.
+//! A client that leaves before its answer cancels it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -256,7 +256,7 @@ impl Shared {
                 (stream, line, false)
             }
             Relayed::Request(request) => {
-                // The modern era has no such requests; whoever sends one must not wait for ever.
+                // The modern era has no such requests; a server that sends one must not wait for ever.
                 let refusal = format!(
                     r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":-32601,"message":"modern clients are asked with input_required"}}}}"#,
                     request.id.as_raw()
@@ -280,7 +280,7 @@ impl Shared {
         }
     }
 
-    /// What is known about arguments that are mirrored into headers.
+    /// Facts about arguments that are mirrored into headers.
     pub(super) fn mirrored(&self) -> Option<Arc<Mirrored>> {
         lock(&self.desk).mirrored.clone()
     }
@@ -289,7 +289,7 @@ impl Shared {
         lock(&self.desk).mirrored = Some(mirrored);
     }
 
-    /// How long nobody has used it.
+    /// Time since its last use.
     pub(super) fn idle(&self) -> Duration {
         let desk = lock(&self.desk);
         if desk.pending.is_empty() {

@@ -1,7 +1,7 @@
 //! Messages on their way to HTTP clients, stream by stream.
 //!
-//! A stream carries what belongs to one request, or what belongs to none. Whoever makes messages
-//! [`Streams::push`]es them; the body of an HTTP response reads them with [`Streams::poll_next`].
+//! A stream carries the messages of one request, or those of none. Producers
+//! [`push`](Streams::push) them; the body of an HTTP response reads them with [`Streams::poll_next`].
 //! The two meet only here, under one lock, and neither waits for the other while holding it.
 //!
 //! In a resumable set an event stays for a reader that comes back with the number of the last one
@@ -38,7 +38,7 @@ pub(super) struct Event {
     pub(super) is_last: bool,
 }
 
-/// What becomes of an event that was read.
+/// Treatment of an event that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Keep {
     ForResuming,
@@ -55,7 +55,7 @@ pub(super) struct Streams {
     next_stream: u64,
     next_reader: u64,
     held: usize,
-    /// Whoever waits until readers have caught up.
+    /// Wakers of producers that wait until readers have caught up.
     #[serde(skip)]
     room: Option<Waker>,
 }
@@ -156,7 +156,7 @@ impl Streams {
         (id, reader)
     }
 
-    /// A new stream that nobody reads yet.
+    /// Opens a stream that has no reader yet.
     pub(super) fn open_unread(&mut self) -> StreamId {
         let id = StreamId(self.next_stream);
         self.next_stream += 1;
@@ -169,7 +169,7 @@ impl Streams {
         ReaderId(self.next_reader)
     }
 
-    /// Reads a stream from behind an event on; with `None`, from what nobody has read yet. A
+    /// Reads a stream from behind an event on; with `None`, from the first event that no reader got. A
     /// reader that was there is taken over. `None` if there is no such stream, or the events have
     /// gone.
     pub(super) fn attach(&mut self, id: StreamId, after: Option<u64>) -> Option<ReaderId> {
@@ -197,14 +197,14 @@ impl Streams {
         Some(number)
     }
 
-    /// Whether somebody reads a stream.
+    /// True if a stream has a reader.
     pub(super) fn is_read(&self, id: StreamId) -> bool {
         self.streams
             .get(&id)
             .is_some_and(|stream| stream.reader.is_some())
     }
 
-    /// Whether somebody reads any stream.
+    /// True if any stream has a reader.
     pub(super) fn any_read(&self) -> bool {
         self.streams.values().any(|stream| stream.reader.is_some())
     }
@@ -360,7 +360,7 @@ impl Streams {
         Poll::Pending
     }
 
-    /// Lets the oldest events go that nobody who is there still needs.
+    /// Drops the oldest events that no connected reader still needs.
     fn make_room(&mut self) {
         while self.held > self.budget {
             let spare = self.streams.iter_mut().find(|(_, stream)| {

@@ -16,7 +16,7 @@ use super::session::{SavedSession, Session};
 use super::shared::{SavedShared, Shared};
 use crate::engine::Links;
 
-/// A session that nobody has used for so long makes way for a new one.
+/// A session that was idle for so long makes way for a new one.
 const YIELDS_AFTER: Duration = Duration::from_secs(60);
 /// Random bytes of a session's id.
 const ID_BYTES: usize = 24;
@@ -41,7 +41,7 @@ pub(super) struct SavedTable {
 pub(super) struct Full;
 
 impl Table {
-    /// A session that nobody but its opener can find, not yet in the table. `share` is the number of sessions
+    /// A session that only its opener can find, not yet in the table. `share` is the number of sessions
     /// that one credential may have.
     pub(super) async fn open(
         &self,
@@ -229,7 +229,7 @@ impl Table {
         }
     }
 
-    /// Ends what nobody has used for too long.
+    /// Ends sessions that were idle for too long.
     pub(super) fn sweep(&self, idle: Duration) {
         let stays = |ending: &Ending, unused: Duration| {
             let stays = !ending.is_over() && unused < idle;
@@ -284,7 +284,7 @@ mod tests {
         }
         assert_eq!(open(1, share).await, Err(Full));
         assert_eq!(open(2, share).await, Ok(()));
-        // With one credential there is nobody to crowd out.
+        // One credential has no others to crowd out.
         assert_eq!(open(1, None).await, Ok(()));
         assert_eq!(open(2, share).await, Err(Full), "all of them are in use");
     }

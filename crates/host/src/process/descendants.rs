@@ -1,7 +1,7 @@
 //! Finding the descendants of a process in `/proc`, and signalling them without ever hitting a
 //! stranger.
 //!
-//! A look at `/proc` is not atomic: processes come and go meanwhile. Whoever wants a tree gone
+//! A look at `/proc` is not atomic: processes come and go meanwhile. A caller that wants a tree gone
 //! looks again until there is none. A process is signalled through a descriptor that is opened
 //! first and checked afterwards: a number that has passed to another process in between has another
 //! time of birth.

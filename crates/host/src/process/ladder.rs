@@ -35,7 +35,7 @@ enum Rung {
     Kill,
 }
 
-/// What to do when a rung's time is over.
+/// The next step when the time of a rung is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Climb {
     Send(Order),

@@ -19,7 +19,7 @@ use rustix::process::{Signal, WaitStatus};
 /// The byte that carries the worker's pipes.
 const PIPES: u8 = b'P';
 
-/// What the host wants done to the tree.
+/// Orders of the host about the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Terminate,
@@ -102,7 +102,7 @@ impl fmt::Display for End {
     }
 }
 
-/// What a shim says.
+/// Reports of a shim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Report {
     /// The worker runs; its number as the host sees it.
@@ -155,7 +155,7 @@ impl Report {
         }
     }
 
-    /// Says it to the host. Without a host there is nobody to tell.
+    /// Sends it to the host. Without a host it has no receiver.
     pub(crate) fn send(&self, lifeline: BorrowedFd<'_>) {
         let line = format!("{self}\n");
         // A shim says four lines in its life; they always fit.

@@ -135,7 +135,7 @@ impl SavedProcess {
     }
 }
 
-/// What happens to a process.
+/// Events of a process.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Happened {
     Up {

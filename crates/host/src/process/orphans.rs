@@ -1,4 +1,4 @@
-//! What becomes of a tree whose shim was killed.
+//! Cleanup of a tree whose shim was killed.
 //!
 //! The host is a subreaper itself. A process that loses its shim becomes the host's child, however
 //! often it has forked and whatever session it leads; and a child of the host that is neither a shim
@@ -84,7 +84,7 @@ pub(super) fn sweep() -> usize {
     let known = children();
     let mut left = 0;
     for orphan in strangers(rustix::process::getpid(), &known) {
-        // What cannot be killed stays in the count, and is reported by whoever waits for it.
+        // Processes that cannot be killed stay in the count, and the caller that waits for them reports them.
         let tree = below(orphan.pid);
         for process in tree.iter().chain([&orphan]).filter(|seen| !seen.zombie) {
             let _ = process.signal(Signal::KILL);

@@ -29,7 +29,7 @@ const TRIES: usize = 50;
 
 /// A transport that is open.
 pub(super) struct Opened {
-    /// What the ready line says about where it is.
+    /// The place in the ready line.
     pub(super) place: String,
     pub(super) source: Clients,
 }

@@ -46,7 +46,7 @@ pub(super) fn keep(rung: Rung, worker: &Worker, number: impl FnOnce(Pid) -> u32)
             .spawn(move || obey(rung, &lifeline))
     });
     if listener.is_err() {
-        // Nobody could tell us to kill it. Without its shim the host does that.
+        // The host could not order its end. Without its shim the host kills the tree itself.
         return ExitCode::FAILURE;
     }
     let learner = learning.map(|learning| learning.start(pid));
@@ -145,7 +145,7 @@ fn obey(rung: Rung, lifeline: &OwnedFd) {
     }
 }
 
-/// Whether the host is gone, without waiting for it.
+/// True if the host is gone; does not wait for it.
 fn has_gone(lifeline: &OwnedFd) -> bool {
     let mut bytes = [0; 16];
     matches!(
@@ -158,7 +158,7 @@ fn has_gone(lifeline: &OwnedFd) -> bool {
 fn strike(rung: Rung, signal: Signal) {
     match rung {
         // For the first process of a namespace "the group of process 1", which is the number -1,
-        // is everybody in it but itself, and the kernel lets nobody slip through by forking.
+        // is every process in it but itself, and no process escapes by forking.
         Rung::Namespace => {
             let _ = rustix::process::kill_process_group(Pid::INIT, signal);
         }

@@ -19,7 +19,7 @@
 //! last stage restricts itself before it executes the worker.
 //!
 //! Deliberately absent without a sandbox. User namespaces: they would give the other rung to everybody, but files of
-//! other owners look as if they belonged to nobody in there, and programs such as ssh and sudo then
+//! other owners look as if they had no owner in there, and programs such as ssh and sudo then
 //! refuse to work. Control groups: entering one costs tens of milliseconds (the kernel waits for a
 //! grace period), more than the whole start of a worker may take.
 
@@ -38,7 +38,7 @@ pub(crate) use self::sandbox::UNCONFINED;
 use crate::config::{Command, TreeKill};
 use crate::process::{Report, Rung};
 
-/// What shims are called in a listing of processes.
+/// Name of shims in a listing of processes.
 pub(crate) const NAME: &str = "mainstay-shim";
 /// The word on the command line.
 const WORD: &str = "shim";

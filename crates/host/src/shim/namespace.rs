@@ -11,7 +11,7 @@
 //!   numbers in `/proc` are those that the worker can use;
 //! * without more, every worker would be process 2, and two workers that name a file by their
 //!   number would share it. So the namespace counts on from the number that its first process has
-//!   outside, which nobody else on the machine has.
+//!   outside, which no other process of the machine has.
 //!
 //! Where any of this fails (it needs the rights of an administrator, which containers often lack),
 //! the first stage goes back to where it was, and the next rung is taken.

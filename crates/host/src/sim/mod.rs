@@ -104,7 +104,7 @@ thread_local! {
     static PROGRAMS: RefCell<Option<Arc<dyn Programs>>> = const { RefCell::new(None) };
 }
 
-/// Whether this thread is a simulated machine.
+/// True if this thread is a simulated machine.
 pub(crate) fn is_entered() -> bool {
     WORLD.with_borrow(Option::is_some)
 }
@@ -213,7 +213,7 @@ pub(crate) fn give_up(words: &str) -> ! {
     panic!("{words}");
 }
 
-/// Whether the core is saved and restored now.
+/// True if the core is to be saved and restored now.
 pub(crate) fn swaps_now() -> bool {
     let one_in = WORLD.with_borrow(|world| world.as_ref().map_or(0, |world| world.swap_one_in));
     one_in > 0 && entropy().is_some_and(|number| number % u64::from(one_in) == 0)

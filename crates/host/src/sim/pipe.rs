@@ -43,7 +43,7 @@ impl Noise {
     }
 }
 
-/// Whether the pipes of a world misbehave. Once it is calm, it stays so.
+/// Decides if the pipes of a world misbehave. Once it is calm, it stays so.
 #[derive(Clone, Debug, Default)]
 pub struct Weather {
     calm: Arc<AtomicBool>,
@@ -55,7 +55,7 @@ impl Weather {
         self.calm.store(true, Ordering::Relaxed);
     }
 
-    /// Whether every pipe behaves.
+    /// True if every pipe behaves.
     pub fn is_calm(&self) -> bool {
         self.calm.load(Ordering::Relaxed)
     }
@@ -95,7 +95,7 @@ struct State {
     writer: Option<Waker>,
 }
 
-/// Whether one end waits before its next read or write.
+/// Readiness of one end for its next read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stall {
     Undecided,
@@ -246,7 +246,7 @@ impl PipeReader {
         Some(self.pipe.take(&mut state, buffer))
     }
 
-    /// The same end once more, for a host that continues this one.
+    /// This end once more, for a host that continues this one.
     pub(crate) fn duplicate(&self) -> Self {
         self.pipe.lock().readers += 1;
         let pipe = Arc::clone(&self.pipe);
@@ -303,7 +303,7 @@ impl PipeWriter {
         .await
     }
 
-    /// The same end once more, for a host that continues this one.
+    /// This end once more, for a host that continues this one.
     pub(crate) fn duplicate(&self) -> Self {
         self.pipe.lock().writers += 1;
         let pipe = Arc::clone(&self.pipe);

@@ -12,7 +12,7 @@ use crate::process::{self, End, Happened, Pipes, Rung};
 /// Reports and orders that may wait; a process has a handful of each.
 const MESSAGES: usize = 64;
 
-/// What the host wants done to a tree.
+/// Orders of the host about a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     Terminate,
@@ -91,7 +91,7 @@ impl Process {
         next.await.unwrap_or(Happened::Gone)
     }
 
-    /// The same process, for a host that continues this one.
+    /// This process, for a host that continues this one.
     pub(crate) fn duplicate(&self) -> Self {
         Self {
             happened: Arc::clone(&self.happened),

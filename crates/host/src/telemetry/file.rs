@@ -1,7 +1,6 @@
-//! A file of lines to which several processes append, and which is rotated by whoever finds it
-//! full.
+//! A file of lines to which several processes append. The process that finds it full rotates it.
 //!
-//! Theory of operation. Whoever appends or rotates holds an exclusive lock (`flock`) on the file
+//! Theory of operation. A process that appends or rotates holds an exclusive lock (`flock`) on the file
 //! that the path names; having got it, it checks that the path still names that file, since it
 //! may have been rotated while the lock was awaited, and else opens the new one and begins again.
 //! So at any time one process at most appends to the current file or moves files about, the
@@ -39,7 +38,7 @@ impl EventFile {
     /// Opens the file, which is made if it is not there.
     pub(super) fn open(path: &Path, max_bytes: u64, files: usize) -> io::Result<Self> {
         let file = open(path)?;
-        // Somebody else may hold it now; but where there are no locks, say so at the start.
+        // Another process may hold it now; but where there are no locks, say so at the start.
         match file.try_lock() {
             Ok(()) => file.unlock()?,
             Err(TryLockError::WouldBlock) => {}
@@ -118,7 +117,7 @@ impl EventFile {
             file.write_all(lines)
         };
         if let Err(error) = written {
-            // Others append only after we have unlocked it: nobody else's line is cut.
+            // Other processes append only after we have unlocked it: no line of theirs is cut.
             let _ = file.set_len(size);
             return Err(error);
         }
@@ -133,7 +132,7 @@ impl EventFile {
         }
     }
 
-    /// Moves the current file out of the way, as its last step: until then nobody else rotates.
+    /// Moves the current file out of the way, as its last step: until then no other process rotates.
     fn rotate(&self) -> io::Result<()> {
         for age in (1..self.files).rev() {
             let from = self.aged(age - 1);

@@ -1,4 +1,4 @@
-//! What the engine and the writing thread share.
+//! State that the engine and the writing thread share.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ struct State {
     writing: bool,
 }
 
-/// What the writer takes at once.
+/// One batch of the writer.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Batch {
     pub(super) events: Vec<Event>,

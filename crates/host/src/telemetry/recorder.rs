@@ -201,7 +201,7 @@ impl Recorder {
         }
     }
 
-    /// Whether any request has ended since the last snapshot.
+    /// True if any request has ended since the last snapshot.
     pub(crate) fn wants_hot_tools(&self) -> bool {
         let open = self.file.as_ref();
         open.is_some_and(|open| open.since_snapshot.load(Ordering::Relaxed) > 0)
@@ -262,7 +262,7 @@ impl Spans {
     }
 }
 
-/// What went wrong, by the conventions: `tool_error` where the client sees a result that says no.
+/// The error of a request, by the conventions: `tool_error` where the client sees a result that says no.
 fn error_of(end: &End, redactor: &Redactor) -> Option<otlp::Error> {
     let problem = match &end.outcome {
         Err(problem) => problem,
@@ -284,7 +284,7 @@ fn error_of(end: &End, redactor: &Redactor) -> Option<otlp::Error> {
     })
 }
 
-/// What a client says about its request, but for secrets, if it is brief.
+/// The client's own words about its request, without secrets, if they are brief.
 fn said(object: &Json, redactor: &Redactor) -> Value {
     if object.len() > SAID {
         return object.len().into();
@@ -348,7 +348,7 @@ fn without_secrets(id: &RequestId, redactor: &Redactor) -> Option<RequestId> {
     let id = client_id(id);
     match redactor.text(id.as_raw()) {
         Cow::Borrowed(_) => Some(id.clone()),
-        // What lost its closing quote is no id any more.
+        // A text that lost its closing quote is not an id.
         Cow::Owned(text) => RequestId::parse(&text)
             .or_else(|_| RequestId::parse(&format!("\"{MARK}\"")))
             .ok(),

@@ -51,7 +51,7 @@ impl Gate {
         }
     }
 
-    /// Whether the reader has been told to wait.
+    /// True if the reader has to wait.
     pub(crate) fn is_closed(&self) -> bool {
         self.shared.closed.load(Ordering::Relaxed)
     }
@@ -95,7 +95,7 @@ impl Lines {
         self.source.absorb();
     }
 
-    /// What is read and not taken, for a process that continues in this one's place.
+    /// Saves bytes that are read and not taken, for a process that continues in this one's place.
     pub(crate) fn save<'a>(&'a self, descriptors: &mut Outgoing<'a>) -> Option<SavedLines> {
         Some(SavedLines {
             source: self.source.save(descriptors)?,

@@ -19,14 +19,14 @@ use crate::io::{Sink, Source};
 use crate::outbox::Outbox;
 use crate::upgrade::Pause;
 
-/// What happens to a connection, whatever is said on it.
+/// Events of a connection, whatever is said on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClientEvent {
     /// A client will send nothing more.
     InputEnded { session: SessionId },
     /// A client that was behind with taking its answers has caught up.
     OutputTaken { session: SessionId },
-    /// A client's writer ended: everything was written, or nobody reads any more.
+    /// A client's writer ended: everything was written, or the reader is gone.
     OutputEnded { session: SessionId, delivered: bool },
 }
 

@@ -40,7 +40,7 @@ const PER_MESSAGE: usize = 250;
 /// Longest first message.
 const FIRST: usize = 64;
 
-/// What a reader must know before it reads the rest.
+/// Facts that a reader needs before it reads the rest.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Header {
     shell: u64,

@@ -30,7 +30,7 @@ pub(super) enum Meaning {
     Move(Name, Name),
     /// Changes the content, mode, owner, times or attributes of a file.
     Change(Name),
-    /// The same of a file that is open.
+    /// Changes a file that is open.
     ChangeOpened,
     Connect,
     Bind,

@@ -1,4 +1,4 @@
-//! What a watched server did: files by their real paths, connections by their addresses.
+//! Facts about a watched server: files by their real paths, connections by their addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

@@ -55,7 +55,7 @@ pub(super) struct Learned {
     /// Endpoints; empty without any.
     pub(super) endpoints: BTreeSet<String>,
     pub(super) loopback: bool,
-    /// What is left out, and why.
+    /// Paths that are left out, and why.
     pub(super) left_out: BTreeSet<String>,
 }
 
@@ -234,7 +234,7 @@ impl Paths<'_> {
         outermost(&found)
     }
 
-    /// Whether a directory is one that no server has for itself.
+    /// True if a directory is one that no server has for itself.
     fn is_common(&self, folder: &Path) -> bool {
         let is_shared = |home: &Path| SHARED.iter().any(|below| home.join(below) == folder);
         !is_deep(folder) || self.home.is_some_and(is_shared)

@@ -54,7 +54,7 @@ pub struct Learn {
     /// Names of variables that the server gets.
     pub env: Vec<String>,
     pub presets: Vec<String>,
-    /// What the presets let it write: no part of the profile, which names the presets.
+    /// Paths that the presets let it write; not in the profile, which names the presets.
     pub private: Vec<PathBuf>,
 }
 

@@ -129,7 +129,7 @@ impl<'a> Caller<'a> {
         caller.is_there().then_some(caller)
     }
 
-    /// Whether the thread still waits, so that all that was read in `/proc` under its number was its own.
+    /// True if the thread still waits, so that all that was read in `/proc` under its number was its own.
     fn is_there(&self) -> bool {
         self.watched.is_waiting(self.one)
     }
@@ -177,7 +177,7 @@ impl<'a> Caller<'a> {
     fn opened(&self, descriptor: u64) -> Option<PathBuf> {
         let number = descriptor & u64::from(u32::MAX);
         let path = fs::read_link(format!("/proc/{}/fd/{number}", self.one.thread)).ok()?;
-        // Pipes and sockets have names that are no paths, and removed files a remark.
+        // Pipes and sockets have names that are not paths, and removed files a remark.
         let is_file = path.is_absolute() && path.symlink_metadata().is_ok();
         (is_file && self.is_there()).then_some(path)
     }
@@ -376,7 +376,7 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// Whether the user may do that without the sandbox.
+/// True if the user may do that without the sandbox.
 fn may(path: &Path, access: Access) -> bool {
     rustix::fs::accessat(CWD, path, access, AtFlags::EACCESS).is_ok()
 }

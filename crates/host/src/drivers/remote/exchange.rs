@@ -62,7 +62,7 @@ const REDIRECTS: u32 = 3;
 /// Longest words of a server in a message.
 const WORDS: usize = 200;
 
-/// What the driver does after an exchange.
+/// The driver's next step after an exchange.
 #[derive(Debug)]
 pub(super) enum After {
     Nothing,
@@ -72,7 +72,7 @@ pub(super) enum After {
     Events(Box<EventStream>),
 }
 
-/// What follows an attempt.
+/// The next step after one attempt.
 enum Step {
     Over(After),
     Again(Duration),
@@ -80,7 +80,7 @@ enum Step {
     Stop,
 }
 
-/// What the attempts of one exchange have seen.
+/// Facts gathered over the attempts of one exchange.
 #[derive(Debug, Default)]
 struct Tries {
     /// Use no kept connection: it leads to the same replica.

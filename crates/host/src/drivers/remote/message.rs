@@ -13,7 +13,7 @@ const DEPTH: usize = 128;
 /// Messages in one array, as the revision 2025-03-26 allows.
 const BATCH: usize = 1024;
 
-/// What a line is.
+/// Kind of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
     Request(OutgoingRequest),

@@ -86,7 +86,7 @@ impl<E: Listener> Wire<E> {
                     pause = (pause * 2).min(RESUME.2);
                     continue;
                 }
-                // The token expired while nobody called. The stream is opened as soon as there is another one.
+                // The token expired between two calls. The stream is opened as soon as there is another one.
                 StatusCode::UNAUTHORIZED if self.state.may_change_token() => {
                     self.renew_credentials().await;
                     tokio::time::sleep(pause).await;

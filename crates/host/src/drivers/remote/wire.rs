@@ -48,7 +48,7 @@ pub(super) enum Mode {
     Events,
 }
 
-/// What is known of the session.
+/// Facts about the session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SessionFacts {
     pub(super) started: bool,

@@ -240,7 +240,7 @@ impl Audience {
     }
 }
 
-/// What a token must say.
+/// The claims that a token must have.
 #[derive(Debug)]
 pub(crate) struct Expected<'a> {
     pub(crate) keys: &'a Keys,

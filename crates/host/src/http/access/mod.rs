@@ -39,7 +39,7 @@ pub struct Issuer {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Credential {
-    /// Nobody had to say who they are.
+    /// The host does not authenticate its clients.
     Anonymous,
     /// The hash of a token.
     Token([u8; 32]),
@@ -83,7 +83,7 @@ impl From<Credential> for Admitted {
     }
 }
 
-/// What clients must show.
+/// The credentials that clients must present.
 #[derive(Debug, Default)]
 pub(crate) struct Access {
     token: Option<[u8; 32]>,
@@ -165,7 +165,7 @@ impl Access {
         self.issuer.is_some()
     }
 
-    /// Whether clients must say who they are.
+    /// True if clients must authenticate.
     pub(super) const fn asks(&self) -> bool {
         self.token.is_some() || self.issuer.is_some()
     }
@@ -227,7 +227,7 @@ impl Access {
         Err(Denied::new("wrong_token", problem))
     }
 
-    /// What a refused client is told it needs.
+    /// The `WWW-Authenticate` header of a refusal.
     pub(super) fn challenge(&self) -> String {
         match &self.issuer {
             None => "Bearer".to_owned(),

@@ -48,7 +48,7 @@ pub(super) fn millis_since(started: Instant) -> f64 {
     (started.elapsed().as_secs_f64() * 1e6).round() / 1e3
 }
 
-/// What is known about a request beside what it asks for.
+/// Facts about a request beside its operation.
 #[derive(Clone, Debug)]
 pub(super) struct Order<'a> {
     pub(super) bytes: usize,

@@ -20,7 +20,7 @@ pub(super) async fn answer(front: &Front) -> Answer {
     respond::json(StatusCode::OK, body.to_string())
 }
 
-/// What the host has counted.
+/// The host's counters.
 pub(super) async fn counted(front: &Front) -> Option<HostMetrics> {
     match front.back.control(ControlRequest::Metrics {}).await? {
         ControlReply::Metrics(metrics) => Some(*metrics),

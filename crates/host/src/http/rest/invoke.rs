@@ -145,7 +145,7 @@ fn admitted(
             }
             Some(own)
         }
-        // Nobody is asked here, but two tokens are still one too many.
+        // The host does not authenticate here, but two different tokens are still one too many.
         Some((AuthType::Bearer, Some(token))) if shown.is_some_and(|shown| shown != token) => {
             return contradicts();
         }

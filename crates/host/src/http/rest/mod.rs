@@ -37,7 +37,7 @@ use super::access::Credential;
 use super::respond::{self, Answer, Tongue, with_allowed};
 use super::{Front, UNKNOWN_BODY, UNKNOWN_BODY_MS, body, headers};
 
-/// What a path means.
+/// Route of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route<'a> {
     Tools,

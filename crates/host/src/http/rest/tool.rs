@@ -112,7 +112,7 @@ fn envelope(front: &Front, mut meta: Meta, ended: &Ended) -> Answer {
     respond::of_kind(sealed.kind, retry_after_ms, sealed.text)
 }
 
-/// What a request asks for.
+/// Reads the operation of a request.
 fn run(front: &Front, tool: &str, body: &Bytes) -> Result<(Op, Asked), Problem> {
     let Some(tool) = uri::decode(tool) else {
         let said = "the name of the tool in the path is not UTF-8 in percent-encoding";

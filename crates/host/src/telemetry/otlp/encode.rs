@@ -96,7 +96,7 @@ pub(super) fn durations(config: &OtlpConfig, durations: &Durations) -> String {
     .to_string()
 }
 
-/// What requests of a series have in common.
+/// Common attributes of the requests of a series.
 fn attributes(series: &Series) -> Vec<Value> {
     let mut attributes = vec![text("mcp.method.name", &series.method)];
     if let Some(tool) = &series.tool {

@@ -11,7 +11,7 @@ pub(super) const BOUNDS: [f64; 14] = [
 /// Kinds of requests that are told apart; methods and tools are known ones, so this is never met.
 const SERIES: usize = 4096;
 
-/// What requests have in common.
+/// Common attributes of requests.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Series {
     pub(super) method: String,

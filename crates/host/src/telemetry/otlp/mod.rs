@@ -70,7 +70,7 @@ pub(crate) struct Finished {
     pub(crate) latency_us: u64,
 }
 
-/// What went wrong.
+/// The error of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Error {
     /// `error.type`.

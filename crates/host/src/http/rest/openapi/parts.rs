@@ -1,4 +1,4 @@
-//! The schemas of what is no envelope, and `/mcp`.
+//! The schemas of bodies without an envelope, and `/mcp`.
 
 use mainstay_schema::PUBLISHED_SCHEMAS;
 use serde_json::{Value, json};
