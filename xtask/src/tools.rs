@@ -217,8 +217,8 @@ fn have(
 }
 
 fn answers(context: &Context, program: &str) -> bool {
-    // nginx knows only the short form.
-    ["--version", "-v"].iter().any(|version| {
+    // nginx knows only the short form, OpenSSL 3.0 only the word.
+    ["--version", "-v", "version"].iter().any(|version| {
         let mut probe = context.command(program);
         probe.arg(version);
         succeeds(probe)
