@@ -13,6 +13,8 @@ mod cache;
 mod call;
 mod client;
 mod config_file;
+mod demo;
+mod doctor;
 mod environment;
 mod environment_page;
 mod errors_page;
@@ -35,6 +37,7 @@ mod secrets;
 mod serve;
 mod server_file;
 mod servers;
+mod setup;
 mod share;
 mod start;
 mod target;
@@ -145,6 +148,9 @@ fn run(arguments: Arguments, is_check: bool) -> Result<ExitCode, Failure> {
         Some(Command::Wrap(wrap)) => wrap::run(&wrap, is_check),
         Some(Command::Share(share)) => share::run(&share, is_check),
         Some(Command::Adopt(adopt)) => adopt::run(&adopt),
+        Some(Command::Setup(setup)) => setup::run(&setup),
+        Some(Command::Doctor(doctor)) => doctor::run(&doctor),
+        Some(Command::Demo(demo)) => demo::run(&demo),
         Some(Command::Call(call)) => call::run(&call),
         Some(Command::Tools(tools)) => tools::run(&tools),
         Some(Command::Lock(lock)) => lock::run(&lock.command),
