@@ -63,6 +63,10 @@ pub(crate) fn install(context: &Context, may_install: bool) -> anyhow::Result<()
     have(context, "systemd-analyze", &["systemd"], may_install)?;
     have(context, "curl", &["curl"], may_install)?;
     have(context, "openssl", &["openssl"], may_install)?;
+    // For the tests of the operator's page.
+    let browser = ["chromium", "chromium-driver"];
+    have(context, "chromium", &browser, may_install)?;
+    have(context, "chromedriver", &browser, may_install)?;
     Ok(())
 }
 

@@ -43,6 +43,12 @@ pub enum ControlRequest {
         id: String,
         grant: bool,
     },
+    /// The tool calls in flight.
+    Calls {},
+    /// End one of them.
+    CancelCall {
+        call: u64,
+    },
     /// Serve a client: the lines of its MCP session follow on this connection after the reply.
     Share(Box<SharedClient>),
 }
@@ -88,7 +94,9 @@ pub enum ControlReply {
     },
     /// The calls that wait for an approval, the oldest first.
     Approvals(Vec<PendingApproval>),
-    /// The answer to a call was recorded.
+    /// The tool calls in flight, the oldest first.
+    Calls(Vec<CallInFlight>),
+    /// The answer to a call was recorded, or the call is cancelled.
     Answered {},
     /// The session of a client is open.
     Shared {},
@@ -117,6 +125,35 @@ pub struct HostStatus {
     pub started: String,
     pub health: Health,
     pub totals: Counts,
+}
+
+/// A tool call in flight. Its arguments are left out: they may hold secrets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallInFlight {
+    /// Its number in this host.
+    pub call: u64,
+    /// `None` while its name is not known yet.
+    pub tool: Option<String>,
+    /// The pack or the server that answers it.
+    pub server: Option<String>,
+    pub stage: CallStage,
+    pub age_ms: u64,
+    /// Times that it was sent.
+    pub attempt: u32,
+    /// The process that last had it.
+    pub generation: Option<Generation>,
+}
+
+/// How far a call got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CallStage {
+    /// In line behind others of its session.
+    Waiting,
+    /// The host checks it, or asks a person about it.
+    Serving,
+    Queued,
+    Running,
 }
 
 /// A call that waits for an approval.

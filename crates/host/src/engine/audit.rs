@@ -47,10 +47,12 @@ impl Engine {
                 let binary = binary.as_deref().unwrap_or("the same path");
                 ("upgrade", Some(format!("{binary} now={now}")))
             }
+            ControlRequest::CancelCall { call } => ("cancel", Some(format!("call {call}"))),
             ControlRequest::Share(client) => ("share", Some(client.server.name.clone())),
             ControlRequest::Status {}
             | ControlRequest::Metrics {}
             | ControlRequest::Approvals {}
+            | ControlRequest::Calls {}
             | ControlRequest::Approve { .. } => return,
         };
         self.reports

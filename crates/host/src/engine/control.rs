@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use mainstay_contract::audit::AuditRecord;
 use mainstay_contract::control::{
-    ControlReply, ControlRequest, HostStatus, PendingApproval, RolledOut,
+    CallInFlight, ControlReply, ControlRequest, HostStatus, PendingApproval, RolledOut,
 };
 use mainstay_contract::envelope::redact::Redactor;
 use mainstay_contract::fault::Fault;
 use mainstay_contract::health::Health;
+use mainstay_contract::id::CallId;
 use mainstay_kernel::core::action::CoreEvent;
 use serde::{Deserialize, Serialize};
 
@@ -141,6 +142,19 @@ impl Engine {
                     },
                 }
             }
+            ControlRequest::Calls {} => ControlReply::Calls(self.calls()),
+            ControlRequest::CancelCall { call } => {
+                let now = self.clock.now();
+                match self.guarded(|core| core.cancel_call(now, CallId::new(call))) {
+                    Some(true) => ControlReply::Answered {},
+                    Some(false) => ControlReply::Refused {
+                        reason: "no such call is in flight; it may have ended".to_owned(),
+                    },
+                    None => ControlReply::Refused {
+                        reason: "an internal error".to_owned(),
+                    },
+                }
+            }
             ControlRequest::Share(client) => return self.share(*client, is_same_user, reply),
             ControlRequest::Status {} => ControlReply::Status(Box::new(self.status())),
             ControlRequest::Metrics {} => {
@@ -193,6 +207,16 @@ impl Engine {
         let mut all = self.core.approvals();
         for approval in &mut all {
             approval.arguments = redactor.text(&approval.arguments).into_owned();
+        }
+        all
+    }
+
+    /// The tool calls in flight, without the secrets that the host knows: a client may call a tool by any name.
+    fn calls(&self) -> Vec<CallInFlight> {
+        let redactor = self.reports.log.redactor();
+        let mut all = self.core.calls_in_flight(self.clock.now());
+        for tool in all.iter_mut().filter_map(|call| call.tool.as_mut()) {
+            *tool = redactor.known(tool).into_owned();
         }
         all
     }

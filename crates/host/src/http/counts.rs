@@ -44,6 +44,7 @@ impl Place {
             path if path.starts_with("/v1/approvals/") => "/v1/approvals/{id}",
             path if path.starts_with("/schemas/") => "/schemas/{file}",
             path if path.starts_with(super::METADATA) => super::METADATA,
+            path if path.starts_with("/page/") => "/",
             path => path,
         };
         let mut names = Self::NAMES.iter();

@@ -65,6 +65,7 @@ pub(crate) use self::moving::{Moved, SavedFront};
 use self::refusals::{Denied, Refusals};
 use self::respond::{Answer, Tongue, not_allowed, refuse};
 use self::rest::Route;
+use self::rest::page::{self, PageRoute};
 use self::table::Table;
 use crate::audit::AuditLog;
 use crate::engine::Event;
@@ -152,6 +153,8 @@ pub(crate) struct Front {
     table: Table,
     counts: Counts,
     refusals: Refusals,
+    /// People who are signed in to the page.
+    signed_in: page::SignedIn,
     in_flight: AtomicUsize,
     /// Requests in flight whose sender is not known yet.
     unknown: AtomicUsize,
@@ -191,6 +194,7 @@ impl Front {
             table: Table::default(),
             counts: Counts::default(),
             refusals: Refusals::new(facts.log.clone(), facts.audit),
+            signed_in: page::SignedIn::default(),
             in_flight: AtomicUsize::new(0),
             unknown: AtomicUsize::new(0),
             log: facts.log,
@@ -235,6 +239,15 @@ impl Front {
         }
         if let Some(of) = path.strip_prefix(METADATA) {
             return self.metadata(&parts.method, of);
+        }
+        if let Some(route) = PageRoute::of(path) {
+            return match Place::take(&self.in_flight, self.limits.http_in_flight) {
+                Some(_place) => {
+                    let why = |reason: &Denied| denied(reason);
+                    page::answer(self, route, &parts, body, local.port(), why).await
+                }
+                None => refused(&Problem::of(ErrorKind::Overloaded)),
+            };
         }
         let who = self.guard.check_token(&parts.headers, parts.uri.query());
         if matches!(path, "/healthz" | "/readyz") {

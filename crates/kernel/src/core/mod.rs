@@ -36,6 +36,7 @@ mod tool_lists;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use mainstay_contract::control::CallInFlight;
 use mainstay_contract::dialect::{Dialect, Op, TaskWish};
 use mainstay_contract::envelope::Asked;
 use mainstay_contract::health::{Health, Lifecycle, WorkerHealth};
@@ -579,6 +580,17 @@ impl Core {
             packs.entry(name.clone()).or_default().lost = *lost;
         }
         metrics
+    }
+
+    /// The tool calls in flight, the oldest first.
+    pub fn calls_in_flight(&self, now: Time) -> Vec<CallInFlight> {
+        self.kernel.calls_in_flight(now, |slot| self.pack_of(slot))
+    }
+
+    /// Ends a tool call in flight. False if there is none of this number.
+    pub fn cancel_call(&mut self, now: Time, call: CallId) -> bool {
+        self.clock.now = now;
+        self.kernel.cancel_call(now, call)
     }
 
     /// The name of a slot's pack, or the key of its server.

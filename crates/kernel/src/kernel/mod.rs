@@ -19,6 +19,7 @@
 //! [`replay::verdict`]: mainstay_contract::replay::verdict
 
 mod asking;
+mod in_flight;
 mod losses;
 mod report;
 mod requests;

@@ -249,6 +249,14 @@ impl Kernel {
         }
     }
 
+    /// If a request that is cancelled like this is answered.
+    pub(super) const fn delivery(kind: CancelKind) -> Delivery {
+        match kind {
+            CancelKind::Answered => Delivery::Send,
+            CancelKind::Silent => Delivery::Withhold,
+        }
+    }
+
     /// A client wants a request to stop.
     pub fn handle_cancel(&mut self, now: Time, from: SessionId, cancel: &Cancel) {
         let Some(call) = self
@@ -258,10 +266,7 @@ impl Kernel {
         else {
             return;
         };
-        let delivery = match cancel.kind {
-            CancelKind::Answered => Delivery::Send,
-            CancelKind::Silent => Delivery::Withhold,
-        };
+        let delivery = Self::delivery(cancel.kind);
         // A timeout beats a cancel, even if its timer has not fired yet.
         let late = self
             .calls

@@ -142,9 +142,11 @@ impl Access {
 
     /// True if a request shows a credential with the scope `approve`.
     pub(super) fn may_approve(&self, headers: &HeaderMap) -> bool {
-        let Some(shown) = presented(headers) else {
-            return false;
-        };
+        presented(headers).is_some_and(|shown| self.is_approvers(shown))
+    }
+
+    /// True for a token with the scope `approve`.
+    pub(super) fn is_approvers(&self, shown: &str) -> bool {
         if self.is_approver(&hash(&[shown])) {
             return true;
         }

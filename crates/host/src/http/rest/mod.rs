@@ -6,7 +6,8 @@
 //! * [`approvals`]: answers of people to calls that wait for them;
 //! * [`tasks`]: runs that outlive their caller;
 //! * [`catalog`], [`diagnostics`], [`schemas`], [`metrics`]: what is read;
-//! * [`openapi`]: what a program must know to use them.
+//! * [`openapi`]: what a program must know to use them;
+//! * [`page`]: all of it for a person with a browser.
 //!
 //! What is refused here before a tool is asked has the form that the route's answers have, and comes
 //! from the same error row.
@@ -18,6 +19,7 @@ mod diagnostics;
 mod invoke;
 mod metrics;
 mod openapi;
+pub(super) mod page;
 mod schemas;
 mod tasks;
 mod tool;
