@@ -13,7 +13,9 @@ use serde::Deserialize;
 pub(crate) use self::approvals::{
     Approve, ApproveCommand, Audit, AuditArgs, AuditCommand, AuditShow, AuditVerify,
 };
-pub(crate) use self::stores::{Cache, CacheCommand, Tasks, TasksCommand};
+pub(crate) use self::stores::{
+    Cache, CacheCommand, Skill, SkillCommand, SkillInstall, Tasks, TasksCommand,
+};
 use crate::server_file::ServerEntry;
 use crate::{sandbox, values};
 
@@ -77,6 +79,8 @@ pub(crate) enum Command {
     Approve(Approve),
     /// Check and show audit files
     Audit(Audit),
+    /// Install the skill with which coding agents build MCP servers on Mainstay
+    Skill(Skill),
     /// Print the error table
     Errors(Errors),
     /// Print the environment variables that are read, and which are set

@@ -36,6 +36,7 @@ mod serve;
 mod server_file;
 mod servers;
 mod share;
+mod skill;
 mod start;
 mod target;
 mod tasks;
@@ -141,6 +142,7 @@ fn run(arguments: Arguments, is_check: bool) -> Result<ExitCode, Failure> {
         Some(Command::Approve(approve)) => approve::run(&approve.command),
         Some(Command::Audit(audit)) => audit::run(&audit.command),
         Some(Command::Cache(cache)) => cache::run(&cache.command),
+        Some(Command::Skill(skill)) => skill::run(&skill.command),
         Some(Command::Environment(form)) => environment_page::print_page(form),
         Some(Command::Wrap(wrap)) => wrap::run(&wrap, is_check),
         Some(Command::Share(share)) => share::run(&share, is_check),
