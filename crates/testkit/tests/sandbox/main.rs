@@ -6,6 +6,7 @@
 )]
 
 mod learned;
+mod presets;
 mod relayed;
 
 use std::collections::BTreeMap;
@@ -301,6 +302,11 @@ fn battery(outside: &Outside, host: u32, root: bool) -> Vec<(&'static str, Strin
         ("keyring", none.clone(), None),
         ("io_uring", none.clone(), None),
         ("bpf", none.clone(), None),
+        ("userfaultfd", none.clone(), None),
+        ("file_by_handle", none.clone(), None),
+        ("socket_of_machines", none.clone(), None),
+        ("pidfd_getfd", "1".to_owned(), None),
+        ("advise_process", "1".to_owned(), None),
         ("setuid", none.clone(), Some(true)),
         ("environment", "HOST_SECRET".to_owned(), Some(true)),
         ("capabilities", none.clone(), None),
@@ -392,6 +398,38 @@ fn named_paths_variables_and_endpoints_are_open_and_nothing_beside_them() -> any
         assert!(!through("udp", &outside.udp)?);
         assert!(!through("tcp", "127.0.0.1:1")?);
         assert!(!through("unix", &outside.socket.display().to_string())?);
+    }
+    Ok(())
+}
+
+#[test]
+fn resources_of_a_file_bound_the_server() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let everyone: std::fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), everyone)?;
+    let file = folder.join("servers.json");
+    let resources =
+        json!({"processes": 40, "descriptors": 64, "memory": 256 << 20, "temporary": 1 << 20});
+    let ours = json!({"sandbox": {"resources": resources}});
+    let servers = json!({"mcpServers": {"hostile": {"command": "unused", "mainstay": ours}}});
+    std::fs::write(&file, servers.to_string())?;
+    let options = ["--config", &file.display().to_string()];
+    for ordinary in [false, true] {
+        let boxed = Hostile::start(&options, ordinary)?;
+        for (way, at, fits) in [
+            ("fill_temporary", "524288", true),
+            ("fill_temporary", "4194304", false),
+            ("memory_limit", "1048576", true),
+            ("memory_limit", "536870912", false),
+            ("descriptors_limit", "", false),
+            // Root has the bound of its PID namespace.
+            ("processes_limit", "400", false),
+        ] {
+            let said = boxed.attempt(way, at)?;
+            assert_eq!(said.starts_with("through: "), fits, "{way} {at}: {said}");
+        }
+        // It goes on, and nothing of it is left.
+        assert!(boxed.gets_through("temporary", "")?);
     }
     Ok(())
 }
