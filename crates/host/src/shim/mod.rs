@@ -46,6 +46,8 @@ const WORD: &str = "shim";
 /// Instead of a rung: this is the second stage.
 const INIT: &str = "init";
 
+/// In the fault of a worker that its shim did not start.
+pub(crate) const NOT_STARTED: &str = "cannot be started as";
 /// The exit code of a shim that failed.
 const FAILED: u8 = 1;
 

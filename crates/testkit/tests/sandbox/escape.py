@@ -301,7 +301,23 @@ def fill_temporary(most):
     return written
 
 
+def many_files(most):
+    """Makes empty files in its temporary directory."""
+    folder = tempfile.mkdtemp(dir=os.environ["TMPDIR"])
+    made = 0
+    try:
+        while made < int(most):
+            os.close(os.open(f"{folder}/{made}", os.O_CREAT))
+            made += 1
+    finally:
+        for number in range(made):
+            os.unlink(f"{folder}/{number}")
+        os.rmdir(folder)
+    return made
+
+
 ATTEMPTS = {
+    "many_files": many_files,
     "fill_temporary": fill_temporary,
     "memory_limit": lambda most: len(bytearray(int(most))),
     "userfaultfd": lambda _: call("syscall", 323, 1),

@@ -6,6 +6,7 @@
 )]
 
 mod learned;
+mod packs;
 mod presets;
 mod relayed;
 
@@ -419,6 +420,8 @@ fn resources_of_a_file_bound_the_server() -> anyhow::Result<()> {
         for (way, at, fits) in [
             ("fill_temporary", "524288", true),
             ("fill_temporary", "4194304", false),
+            ("many_files", "500", true),
+            ("many_files", "5000", false),
             ("memory_limit", "1048576", true),
             ("memory_limit", "536870912", false),
             ("descriptors_limit", "", false),
@@ -431,6 +434,48 @@ fn resources_of_a_file_bound_the_server() -> anyhow::Result<()> {
         // It goes on, and nothing of it is left.
         assert!(boxed.gets_through("temporary", "")?);
     }
+    Ok(())
+}
+
+/// Words before a command that run it on a machine that lets it make no namespaces.
+fn without_namespaces() -> Vec<OsString> {
+    let script = "echo 0 > /proc/sys/user/max_user_namespaces && \
+        exec setpriv --bounding-set=-all --inh-caps=-all \"$@\"";
+    let words = ["unshare", "-Ur", "sh", "-c", script, "sh"];
+    words.map(Into::into).to_vec()
+}
+
+#[test]
+fn a_lack_of_the_machine_is_refused_and_recorded_or_named() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let audit = folder.join("audit");
+    let mut words = without_namespaces();
+    words.extend([binary("mainstay")?.into_os_string(), "wrap".into()]);
+    words.extend(["--sandbox", "--audit"].map(Into::into));
+    words.extend([audit.clone().into(), "--".into(), PYTHON.into()]);
+    words.push(script(folder.path())?.into());
+    let running = Launch::new(words)?.spawn()?;
+    let opened = running.client()?.open(&json!({}))?;
+    assert!(
+        opened
+            .text()
+            .contains("an ordinary user needs user namespaces")
+            && opened.text().contains("--sandbox=best-effort"),
+        "{opened:?}"
+    );
+    running.stop()?;
+    let records = std::fs::read_to_string(&audit)?;
+    assert!(records.contains("sandbox.refused"), "{records}");
+    assert!(records.contains("needs user namespaces"), "{records}");
+    let outside = Outside::new()?;
+    let boxed = Hostile::start_behind(without_namespaces(), &["--sandbox=best-effort"], false)?;
+    boxed
+        .running
+        .wait_for_line("the sandbox is incomplete: namespaces")?;
+    assert!(!boxed.gets_through("read", &outside.path(".ssh/id_rsa"))?);
+    assert!(!boxed.gets_through("unix", &outside.socket.display().to_string())?);
+    assert!(!boxed.gets_through("environment", "HOST_SECRET")?);
+    assert!(boxed.gets_through("temporary", "")?);
     Ok(())
 }
 
