@@ -35,11 +35,6 @@ const REMOTE_TYPES: [&str; 6] = [
 const REMOTE_MEMBERS: [&str; 3] = ["url", "serverUrl", "httpUrl"];
 /// Why a server that is not started by its client may have to stay.
 const OVER_HTTP: &str = "it is reached over HTTP";
-/// Why a server with settings of ours stays as it is: on a command line they would be lost.
-const OWN_SETTINGS: &str =
-    "it has settings under mainstay; lead the client to mainstay wrap --config FILE --server NAME";
-const REFERENCES: &str =
-    "it has references to secrets; lead the client to mainstay wrap --config FILE --server NAME";
 /// Members with which a client itself signs in.
 const SIGN_IN: [&str; 5] = ["oauth", "auth", "authorization", "scopes", "oauth_resource"];
 /// Members of which one is enough.
@@ -242,18 +237,16 @@ impl<'d> Server<'d> {
         let started = match self.started() {
             Ok(started) => started,
             Err(OVER_HTTP) => {
-                let reached = self.reached();
-                let reached = reached.and_then(|reached| Ok((reached, self.check_settings()?)));
-                return reached
-                    .map_or_else(Standing::Foreign, |(reached, ())| Standing::Remote(reached));
+                return self
+                    .reached()
+                    .map_or_else(Standing::Foreign, Standing::Remote);
             }
             Err(reason) => return Standing::Foreign(reason),
         };
         let first = started.items.first().and_then(Node::as_text);
         let is_wrap = matches!(first, Some(WRAP | SHARE));
         if !(is_wrap && is_mainstay(started.program)) {
-            let checked = self.check_settings();
-            return checked.map_or_else(Standing::Foreign, |()| Standing::Plain(started));
+            return Standing::Plain(started);
         }
         let dashes = started
             .items
@@ -273,23 +266,6 @@ impl<'d> Server<'d> {
             inner,
             url,
         })
-    }
-
-    /// Rejects settings that a command line cannot keep.
-    fn check_settings(&self) -> Result<(), &'static str> {
-        if self.entry.get("mainstay").is_some() {
-            return Err(OWN_SETTINGS);
-        }
-        let tables = ["env", "headers"].map(|name| self.entry.get(name));
-        let mut values = tables.into_iter().flatten();
-        let has_reference = |table: &Member| {
-            let mut texts = table.value.members().iter();
-            texts.any(|one| one.value.as_text().is_some_and(is_reference))
-        };
-        match values.any(has_reference) {
-            true => Err(REFERENCES),
-            false => Ok(()),
-        }
     }
 
     /// How the client reaches it at a URL, or why it must go on to.
@@ -393,11 +369,6 @@ impl<'d> Server<'d> {
             items,
         })
     }
-}
-
-/// True for a value that only a host fills in.
-fn is_reference(value: &str) -> bool {
-    value.contains("${secret:")
 }
 
 /// Whether a command is one of us, wherever it is installed.
@@ -538,23 +509,6 @@ mod tests {
             (
                 r#"{"command": "node", "dev": {"watch": "**"}}"#,
                 "plain node",
-            ),
-            (
-                r#"{"command": "x", "mainstay": {"deny": ["y"]}}"#,
-                OWN_SETTINGS,
-            ),
-            (r#"{"url": "https://x", "mainstay": {}}"#, OWN_SETTINGS),
-            (
-                r#"{"command": "x", "env": {"K": "a ${secret:k}"}}"#,
-                REFERENCES,
-            ),
-            (
-                r#"{"url": "https://x", "headers": {"K": "${secret:k}"}}"#,
-                REFERENCES,
-            ),
-            (
-                r#"{"command": "mainstay", "args": ["wrap", "--", "x"], "mainstay": {}}"#,
-                "wrapped Some(2)",
             ),
             ("7", "it is not an object"),
         ] {
