@@ -434,13 +434,13 @@ fn a_credential_with_the_scope_answers_over_rest_and_never_its_own_call() -> any
 }
 
 /// A request of a client of the stateless revision that can ask its user.
-fn modern(client: &Client, id: &str, tool: &str, more: Value) -> anyhow::Result<Message> {
+fn modern(client: &Client, id: &str, tool: &str, more: &Value) -> anyhow::Result<Message> {
     let mut params = json!({"name": tool, "arguments": {"key": "k", "value": "v"}, "_meta": {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}},
     }});
-    for (name, value) in more.as_object().into_iter().flatten() {
-        params[name] = value.clone();
+    if let (Some(params), Some(more)) = (params.as_object_mut(), more.as_object()) {
+        params.extend(more.clone());
     }
     client.request(id, "tools/call", &params)
 }
@@ -470,7 +470,7 @@ fn a_client_of_the_stateless_revision_approves_a_call_of_a_server_with_sessions(
     let state = fixture.state();
     let running = fixture.spawn()?;
     let client = running.client()?;
-    let asked = modern(client, "1", "put", json!({}))?;
+    let asked = modern(client, "1", "put", &json!({}))?;
     ensure!(
         asked.at("/result/resultType") == "input_required",
         "{asked:?}"
@@ -482,14 +482,14 @@ fn a_client_of_the_stateless_revision_approves_a_call_of_a_server_with_sessions(
     // Other arguments do not get the grant.
     let mut other = granted.clone();
     other["arguments"] = json!({"key": "k", "value": "w"});
-    let refused = modern(client, "2", "put", other)?;
+    let refused = modern(client, "2", "put", &other)?;
     ensure!(refused.text().contains("other arguments"), "{refused:?}");
-    let done = modern(client, "3", "put", granted.clone())?;
+    let done = modern(client, "3", "put", &granted)?;
     ensure!(
         done.at("/result/isError") != true && calls(&state, "put")? == 1,
         "{done:?}"
     );
-    let again = modern(client, "4", "put", granted)?;
+    let again = modern(client, "4", "put", &granted)?;
     ensure!(
         failure(&again)?["message"]
             .to_string()
@@ -497,20 +497,20 @@ fn a_client_of_the_stateless_revision_approves_a_call_of_a_server_with_sessions(
         "{again:?}"
     );
     // An operator grants what the client then repeats.
-    let asked = modern(client, "5", "put", json!({}))?;
+    let asked = modern(client, "5", "put", &json!({}))?;
     let id = id_of(&waiting(running.folder())?)?;
     let granted = mainstay(running.folder(), &["approve", "grant", &id])?;
     ensure!(granted.status.success(), "{}", said(&granted));
     let repeated = json!({"requestState": asked.at("/result/requestState")});
-    let done = modern(client, "6", "put", repeated)?;
+    let done = modern(client, "6", "put", &repeated)?;
     ensure!(
         done.at("/result/isError") != true && calls(&state, "put")? == 2,
         "{done:?}"
     );
-    let asked = modern(client, "7", "put", json!({}))?;
+    let asked = modern(client, "7", "put", &json!({}))?;
     let mut denied = answered(&asked, "approval", &json!({}));
     denied["inputResponses"]["approval"]["action"] = json!("decline");
-    let denied = modern(client, "8", "put", denied)?;
+    let denied = modern(client, "8", "put", &denied)?;
     ensure!(failure(&denied)?["code"] == "FORBIDDEN", "{denied:?}");
     ensure!(calls(&state, "put")? == 2);
     stop(running)
@@ -560,10 +560,10 @@ fn a_call_that_asks_its_client_keeps_the_answers_while_a_person_approves_each_ro
         let running = fixture.spawn()?;
         let client = running.client()?;
         let tool = "ask_user";
-        let asked = modern(client, "1", tool, json!({"arguments": {}}))?;
+        let asked = modern(client, "1", tool, &json!({"arguments": {}}))?;
         let mut more = answered(&asked, "approval", &run_once());
         more["arguments"] = json!({});
-        let asked = modern(client, "2", tool, more)?;
+        let asked = modern(client, "2", tool, &more)?;
         ensure!(
             asked.at("/result/resultType") == "input_required",
             "{asked:?}"
@@ -576,7 +576,7 @@ fn a_call_that_asks_its_client_keeps_the_answers_while_a_person_approves_each_ro
         ensure!(name != "approval", "the server asks: {asked:?}");
         let mut more = answered(&asked, &name, &json!({"name": "Ada"}));
         more["arguments"] = json!({});
-        let asked = modern(client, "3", tool, more)?;
+        let asked = modern(client, "3", tool, &more)?;
         let question = asked.at("/result/inputRequests/approval/method");
         ensure!(
             question == "elicitation/create",
@@ -584,7 +584,7 @@ fn a_call_that_asks_its_client_keeps_the_answers_while_a_person_approves_each_ro
         );
         let mut more = answered(&asked, "approval", &run_once());
         more["arguments"] = json!({});
-        let done = modern(client, "4", tool, more)?;
+        let done = modern(client, "4", tool, &more)?;
         ensure!(done.text().contains("Ada"), "{done:?}");
         let told = read_told(&state)?;
         let ours = told

@@ -11,7 +11,6 @@ use mainstay_contract::scan;
 use serde_json::{Value, json};
 
 use super::Bond;
-use super::exact::exact_text;
 
 /// Characters of a name in a question.
 const NAME_CHARS: usize = 128;
@@ -39,15 +38,15 @@ pub(crate) enum Answered {
     Unasked,
 }
 
-/// The arguments of a call, for a listing.
-pub(crate) fn listed(arguments: &Json) -> String {
-    plain(&exact_text(arguments), LISTED_CHARS)
+/// The arguments of a call, as [`exact_text`](super::exact::exact_text) has them, for a listing.
+pub(crate) fn listed(arguments: &str) -> String {
+    plain(arguments, LISTED_CHARS)
 }
 
 /// The parameters of `elicitation/create`.
-pub(crate) fn params(bond: &Bond, arguments: &Json, wait_ms: u64) -> String {
+pub(crate) fn params(bond: &Bond, arguments: &str, wait_ms: u64) -> String {
     let (server, tool) = (quoted(&bond.server), quoted(&bond.tool));
-    let shown = plain(&exact_text(arguments), QUESTION_CHARS);
+    let shown = plain(arguments, QUESTION_CHARS);
     let seconds = wait_ms.div_ceil(1000);
     let digest = &bond.arguments;
     let message = format!(
@@ -121,31 +120,26 @@ fn quoted(name: &str) -> String {
 /// JSON text of letters, digits and the signs of ASCII; other characters, which JSON has only inside its strings, are
 /// escaped. A text that is too long is cut; no text can imitate the mark of a cut, because it is not ASCII.
 fn plain(json: &str, most: usize) -> String {
-    let json = visible_json(json);
-    let mut shown = String::with_capacity(json.len().min(most));
-    let mut rest = &*json;
-    let mut count = 0;
+    let end = json.char_indices().nth(most).map(|(at, _)| at);
+    let parts = json.split_at_checked(end.unwrap_or(json.len()));
+    let (part, behind) = parts.unwrap_or((json, ""));
+    let part = visible_json(part);
+    let mut shown = String::with_capacity(part.len());
+    let mut rest = &*part;
     while let Some(first) = rest.chars().next() {
         let is_word = first.is_alphanumeric();
         let end = rest.find(|char: char| char.is_alphanumeric() != is_word);
-        let (part, behind) = rest
-            .split_at_checked(end.unwrap_or(rest.len()))
-            .unwrap_or((rest, ""));
-        // A long word is cut, too.
-        let cut = part.char_indices().nth(most - count).map(|(at, _)| at);
-        let fits = part.get(..cut.unwrap_or(part.len())).unwrap_or_default();
-        count += fits.chars().count();
+        let parts = rest.split_at_checked(end.unwrap_or(rest.len()));
+        let (run, others) = parts.unwrap_or((rest, ""));
         match is_word {
-            true => push_word(&mut shown, fits, has_two_alphabets(part)),
-            false => push_signs(&mut shown, fits),
+            true => push_word(&mut shown, run),
+            false => push_signs(&mut shown, run),
         }
-        rest = behind;
-        if cut.is_some() || count == most && !rest.is_empty() {
-            let of_part = part.chars().count() - fits.chars().count();
-            let more = of_part + rest.chars().count();
-            shown.push_str(&format!("… ({more} more characters; the digest is of all)"));
-            break;
-        }
+        rest = others;
+    }
+    match behind.chars().count() {
+        0 => {}
+        more => shown.push_str(&format!("… ({more} more characters; the digest is of all)")),
     }
     shown
 }
@@ -161,7 +155,8 @@ fn push_signs(shown: &mut String, signs: &str) {
 
 /// A word, without characters that pass for others. Letters that are written from right to left would turn around what
 /// stands between two words of them, so each run of them is isolated from the rest.
-fn push_word(shown: &mut String, word: &str, mixed: bool) {
+fn push_word(shown: &mut String, word: &str) {
+    let mixed = has_two_alphabets(word);
     let mut is_isolated = false;
     for char in word.chars() {
         if is_leftward(char) != is_isolated {
@@ -222,7 +217,8 @@ mod tests {
     }
 
     fn message(server: &str, tool: &str, arguments: &Value) -> String {
-        let params = params(&bond(server, tool), &Json::from(arguments.clone()), 300_000);
+        let text = crate::approvals::exact::exact_text(&Json::from(arguments.clone()));
+        let params = params(&bond(server, tool), &text, 300_000);
         let params: Value = serde_json::from_str(&params).unwrap();
         params["message"].as_str().unwrap().to_owned()
     }

@@ -401,9 +401,10 @@ impl Core {
         let now = self.clock.now;
         let wait_ms = self.kernel.limits().approval_ms;
         let is_repeated = round.elicits && passage.call.dialect == Dialect::Modern;
+        let arguments = exact::exact_text(&passage.call.arguments);
         let approval = Approval {
             who: name_of(&passage.who),
-            arguments: question::listed(&passage.call.arguments),
+            arguments: question::listed(&arguments),
             rule: passage.ruling.rule.clone(),
             asked: now,
             expires: now.plus_ms(wait_ms),
@@ -424,7 +425,7 @@ impl Core {
             return self.close(call, Problem::new(ErrorKind::InvalidArguments, said));
         }
         let most = self.kernel.limits().approvals;
-        let shown = question::params(&approval.bond, &passage.call.arguments, wait_ms);
+        let shown = question::params(&approval.bond, &arguments, wait_ms);
         let (session, dialect) = (passage.session, passage.call.dialect);
         let mut record = passage.record(AuditEvent::Asked);
         record.rule = Some(approval.rule.clone());
