@@ -417,6 +417,7 @@ impl From<UrlType> for mainstay_host::config::RemoteTransport {
 #[command(
     args_conflicts_with_subcommands = true,
     override_usage = "mainstay share [OPTIONS] -- <COMMAND>...
+       mainstay share [OPTIONS] --config <FILE> [--server <NAME>]
        mainstay share check [OPTIONS] -- <COMMAND>..."
 )]
 pub(crate) struct Share {
@@ -442,8 +443,23 @@ pub(crate) struct ShareServer {
     #[arg(long, value_name = "NAME")]
     pub(crate) env: Vec<String>,
     /// Working directory of the server; clients with another one do not share it [default: the client's]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "config")]
     pub(crate) cwd: Option<PathBuf>,
+    /// Configuration file with the server, its rules, its secrets and its sandbox; clients with other ones do not share it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Name of the server in that file, where it has several
+    #[arg(long, value_name = "NAME", requires = "config")]
+    pub(crate) server: Option<String>,
+    /// Offer only tools of this name, * for any characters; may be repeated
+    #[arg(long, value_name = "TOOL")]
+    pub(crate) allow: Vec<String>,
+    /// Do not offer tools of this name; may be repeated
+    #[arg(long, value_name = "TOOL")]
+    pub(crate) deny: Vec<String>,
+    /// Ask a person before each call of tools of this name; may be repeated
+    #[arg(long, value_name = "TOOL")]
+    pub(crate) ask: Vec<String>,
     /// The server: its program and its arguments
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<std::ffi::OsString>,

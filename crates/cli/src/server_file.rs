@@ -26,6 +26,8 @@ pub(crate) const FRAME_BYTES: usize = 16 * 1024 * 1024;
 const MORE_KEYS: [&str; 7] = [
     "limits", "isolate", "prefix", "remote", "sandbox", "secrets", "shared",
 ];
+/// Restrictions of a whole file, which a host of one server would leave out.
+const OF_ALL_SERVERS: [&str; 2] = ["approvals", "quotas"];
 /// Longest time for a server to open a session. The first start of `npx`, `uvx` or a container downloads
 /// its program, and the client decides how long it waits for that.
 const START_TIMEOUT_MS: u64 = 600_000;
@@ -52,6 +54,8 @@ pub(crate) struct ServerEntry {
     pub(crate) rules: Rules,
     /// The host's own settings; only those of `HOST_KEYS` can be set here.
     pub(crate) host: ConfigFile,
+    /// The names of those settings.
+    pub(crate) host_keys: Vec<String>,
     /// What the file says about limits, over those of a wrapped server.
     pub(crate) limits: Limits,
     pub(crate) isolate: bool,
@@ -76,6 +80,7 @@ impl Default for ServerEntry {
             remote: None,
             rules: Rules::default(),
             host: ConfigFile::default(),
+            host_keys: Vec::new(),
             limits: default_limits(false),
             isolate: false,
             sandbox: None,
@@ -198,10 +203,17 @@ fn parse(
     } else {
         toml::from_str(text).map_err(|error| anyhow!("{}", error.to_string().trim_end()))?
     };
-    let source = match is_json {
-        true => file.get("mainstay").and_then(|ours| ours.get("secrets")),
-        false => file.get("secrets"),
+    let ours = match is_json {
+        true => file.get("mainstay"),
+        false => Some(&file),
     };
+    let has = |key: &&str| ours.is_some_and(|ours| ours.get(key).is_some());
+    if let Some(key) = OF_ALL_SERVERS.iter().find(|key| has(key)) {
+        bail!(
+            "{key} of all servers of a file is for mainstay serve; write it under mainstay of the server, or leave it out"
+        );
+    }
+    let source = ours.and_then(|ours| ours.get("secrets"));
     let secrets = Secrets::new(source_of(source.cloned())?);
     let servers = ["mcpServers", "servers", "mcp_servers"]
         .iter()
@@ -243,8 +255,10 @@ fn read(
         bail!("under mainstay: unknown field `{unknown}`, expected one of {known}");
     }
     let of_host = HOST_KEYS.iter().filter_map(|key| ours.remove_entry(*key));
-    let of_host = Value::Object(of_host.collect());
-    let host: ConfigFile = serde_json::from_value(of_host).context("under mainstay")?;
+    let of_host: Map<String, Value> = of_host.collect();
+    let host_keys = of_host.keys().cloned().collect();
+    let host: ConfigFile =
+        serde_json::from_value(Value::Object(of_host)).context("under mainstay")?;
     let limits = ours.remove("limits");
     let prefix = ours.remove("prefix");
     let remote = ours.remove("remote").map(serde_json::from_value);
@@ -254,7 +268,7 @@ fn read(
         None => None,
     };
     let own = ours.remove("secrets");
-    let own = own.map(|own| source_of(Some(own)).map(Secrets::new));
+    let own = own.map(|own| source_of(Some(own)).map(Secrets::of_server));
     let own = own.transpose().context("under mainstay")?;
     let secrets = own.as_ref().unwrap_or(secrets);
     let shared = ours.remove("shared");
@@ -331,6 +345,7 @@ fn read(
         remote,
         rules,
         host,
+        host_keys,
         limits,
         isolate: isolate.context("under mainstay.isolate")?.unwrap_or(false),
         sandbox,
@@ -443,6 +458,12 @@ mod tests {
         }
         let alone = r#"{"mcpServers": {"a": {"command": "x", "mainstay": {"remote": {}}}}}"#;
         assert!(said(alone, None).contains("belongs to a server with a url"));
+        for key in OF_ALL_SERVERS {
+            let text = format!(
+                r#"{{"mainstay": {{"{key}": {{}}}}, "mcpServers": {{"a": {{"command": "x"}}}}}}"#
+            );
+            assert!(said(&text, None).contains("for mainstay serve"), "{key}");
+        }
         let unset = r#"{"mcpServers": {"a": {"command": "${NOPE}"}}}"#;
         assert!(said(unset, None).contains("NOPE is not set"));
         let input = r#"{"servers": {"a": {"command": "x", "args": ["${input:key}"]}}}"#;

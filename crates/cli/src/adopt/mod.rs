@@ -17,6 +17,7 @@ mod plan;
 mod report;
 mod rewrite;
 mod servers;
+mod settings;
 mod toml_tree;
 mod tree;
 

@@ -29,6 +29,7 @@ use crate::io::{SavedEnd, Sink, Source};
 use crate::log::{Level, Log};
 use crate::outbox::{Outbox, SavedOutbox};
 use crate::process::{Climb, Happened, Ladder, Pipes, Process, SavedLadder, SavedProcess};
+use crate::shim::NOT_STARTED;
 use crate::transport::{Gate, Wrote, write_out};
 use crate::upgrade::{Incoming, Outgoing, Pause, SavedFrames};
 
@@ -475,7 +476,7 @@ impl<S: Speech, E: Listener> Task<S, E> {
                     }
                     Happened::NotStarted(why) => {
                         self.body.output = Output::Done;
-                        let detail = format!("cannot be started as {}: {why}", self.body.program);
+                        let detail = format!("{NOT_STARTED} {}: {why}", self.body.program);
                         self.lose(ErrorKind::WorkerUnavailable, Broken::new(detail)).await;
                     }
                     Happened::Ended(end) => {

@@ -121,6 +121,12 @@ impl Core {
         self.links.served().any(|(served, _)| served == key)
     }
 
+    /// The configuration of a server that is served.
+    pub fn served_config(&self, key: &str) -> Option<&ServerConfig> {
+        let mut served = self.links.served();
+        served.find_map(|(served, config)| (served == key).then_some(config))
+    }
+
     /// Forgets servers that neither a client nor a process uses. Returns their keys.
     pub fn forget_unused_servers(&mut self) -> Vec<String> {
         let is_used = |key: &str| {

@@ -123,7 +123,7 @@ impl User {
 }
 
 /// The client of a program.
-fn client_behind(mut command: Command) -> anyhow::Result<Relay> {
+pub(crate) fn client_behind(mut command: Command) -> anyhow::Result<Relay> {
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
