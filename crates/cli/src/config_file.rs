@@ -18,7 +18,7 @@ use crate::args::{LogLevel, Render};
 use crate::exit::{self, Failure};
 use crate::secrets::SecretSource;
 use crate::start;
-use crate::{sandbox, values};
+use crate::{config_words, sandbox, values};
 
 /// Largest file that is read.
 const MAX_BYTES: u64 = 1024 * 1024;
@@ -202,7 +202,9 @@ impl ConfigFile {
     fn load(path: &Path) -> anyhow::Result<Self> {
         let shown = path.display();
         let (text, is_json) = read(path)?;
-        let config = Self::parse(&text, is_json).with_context(|| shown.to_string())?;
+        let config = Self::parse(&text, is_json)
+            .map_err(|error| config_words::explain(&error))
+            .with_context(|| shown.to_string())?;
         config.check().with_context(|| shown.to_string())?;
         Ok(config)
     }
@@ -211,6 +213,10 @@ impl ConfigFile {
         if !is_json {
             return toml::from_str(text)
                 .map_err(|error| anyhow!("{}", error.to_string().trim_end()));
+        }
+        // An empty list would pass for a table of which every key is left out.
+        if text.trim_start().starts_with('[') {
+            bail!("the file holds a list; write an object with the members mainstay or mcpServers");
         }
         let has_servers = |file: &Value| {
             let keys = ["mcpServers", "servers", "mcp_servers"];

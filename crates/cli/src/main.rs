@@ -13,6 +13,7 @@ mod cache;
 mod call;
 mod client;
 mod config_file;
+mod config_words;
 mod environment;
 mod environment_page;
 mod errors_page;

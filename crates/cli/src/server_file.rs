@@ -16,8 +16,8 @@ use serde_json::{Map, Value};
 
 use crate::config_file::{self, ConfigFile, HOST_KEYS};
 use crate::remote_server::{self, RemoteSettings};
-use crate::sandbox;
 use crate::secrets::{self, SecretSource, Secrets};
+use crate::{config_words, sandbox};
 
 /// Longest line of a client or of a wrapped server.
 pub(crate) const FRAME_BYTES: usize = 16 * 1024 * 1024;
@@ -148,6 +148,23 @@ struct Written {
     mainstay: Map<String, Value>,
 }
 
+impl Written {
+    /// Reads an entry. A mistake names its member.
+    fn of(entry: &Value) -> anyhow::Result<Self> {
+        let error = match serde_json::from_value(entry.clone()) {
+            Ok(written) => return Ok(written),
+            Err(error) => error,
+        };
+        let mut members = entry.as_object().into_iter().flatten();
+        let wrong = members.find_map(|(name, value)| {
+            let alone = Map::from_iter([(name.clone(), value.clone())]);
+            let error = serde_json::from_value::<Self>(Value::Object(alone)).err()?;
+            Some(anyhow!("{name}: {error}"))
+        });
+        Err(wrong.unwrap_or_else(|| error.into()))
+    }
+}
+
 /// Every server of a file that `serve` starts, by its key. Clients leave out those with `disabled`.
 pub(crate) fn entries(
     servers: &Map<String, Value>,
@@ -159,6 +176,7 @@ pub(crate) fn entries(
     let mut entries = Vec::new();
     for (name, entry) in enabled {
         let entry = read(name, entry, false, secrets, variable);
+        let entry = entry.map_err(|error| config_words::explain(&error));
         let mut entry = entry.with_context(|| format!("server {name}"))?;
         // The host's own keys have their place beside the servers.
         let lock = entry.host.lock.take();
@@ -188,7 +206,9 @@ pub(crate) fn load(
     variable: impl Fn(&str) -> Option<String>,
 ) -> anyhow::Result<ServerEntry> {
     let (text, is_json) = config_file::read(path)?;
-    parse(&text, is_json, wanted, is_remote, &variable).with_context(|| path.display().to_string())
+    parse(&text, is_json, wanted, is_remote, &variable)
+        .map_err(|error| config_words::explain(&error))
+        .with_context(|| path.display().to_string())
 }
 
 fn parse(
@@ -228,6 +248,7 @@ fn parse(
             .iter()
             .next()
             .ok_or_else(|| anyhow!("the file has no server"))?,
+        None if servers.is_empty() => bail!("the file has no server; add one to mcpServers"),
         None => bail!(
             "the file has several servers ({}); choose one with --server",
             names()
@@ -244,7 +265,7 @@ fn read(
     secrets: &Secrets,
     variable: &impl Fn(&str) -> Option<String>,
 ) -> anyhow::Result<ServerEntry> {
-    let mut written: Written = serde_json::from_value(entry.clone())?;
+    let mut written = Written::of(entry)?;
     let expand = |text: &str| expand(text, variable);
     let is_remote = is_remote || remote_server::is_remote(entry);
     let ours = &mut written.mainstay;

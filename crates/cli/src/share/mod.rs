@@ -18,6 +18,8 @@ mod session;
 use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::anyhow;
+
 use crate::args::{Share, ShareCommand, ShareServer, Wrap};
 use crate::environment::Environment;
 use crate::exit::{Failure, eprint_line};
@@ -42,6 +44,10 @@ pub(crate) fn run(share: &Share, is_check: bool) -> Result<ExitCode, Failure> {
     match &share.command {
         Some(ShareCommand::Host(host)) => host::run(host, is_check),
         Some(ShareCommand::Check(wanted)) => check::run(wanted),
+        None if share.server.command.is_empty() => {
+            Err(Failure::input(anyhow!("there is no server to share"))
+                .hint("put its command after --, as in mainstay share -- npx -y SERVER"))
+        }
         None if share.server.exclusive => {
             own_server(&share.server, "declared with --exclusive", is_check)
         }

@@ -746,7 +746,10 @@ async fn read_stderr(
             // Last words reach health, faults and the log.
             let clean = redactor.line(&text, &mut stderr.key).into_owned();
             match &stderr.form {
-                StderrForm::Prefixed(prefix) => log.say(Level::Info, format!("{prefix} {clean}")),
+                StderrForm::Prefixed(prefix) => match clean.strip_prefix("mcp:warning reason=") {
+                    Some(warning) => log.warn_of_worker(prefix, warning),
+                    None => log.say(Level::Info, format!("{prefix} {clean}")),
+                },
                 StderrForm::Redacted => log.pass_on(&clean),
                 StderrForm::Known => log.pass_on(&redactor.known(&text)),
             }

@@ -40,6 +40,8 @@ const LOOK: Duration = Duration::from_millis(1);
 const SWEEP: Duration = Duration::from_secs(5);
 /// Characters of a request's path that operators read.
 const PATH: usize = 200;
+/// Time for a client above the limit of connections to take its answer.
+const LAST_ANSWER: Duration = Duration::from_secs(1);
 /// The answer to a client above the limit of connections.
 const TURNED_AWAY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
@@ -389,7 +391,7 @@ fn make_way(connections: &Connections) -> bool {
 }
 
 async fn turn_away(stream: TcpStream) -> Option<Idle> {
-    let writable = tokio::time::timeout(Duration::from_secs(1), stream.writable());
+    let writable = tokio::time::timeout(LAST_ANSWER, stream.writable());
     if writable.await.is_ok() {
         let _ = stream.try_write(TURNED_AWAY);
     }

@@ -138,7 +138,7 @@ impl Link {
         }
         let mut asked = ClientRequest::new(text, request, meta);
         if asked.tool.is_some() && self.offers_tasks_to(request.dialect) {
-            let wish = task_wish(request.dialect, request.params.unwrap_or("{}"), meta);
+            let wish = task_wish(request.dialect, request.param("task"), meta);
             asked.task = wish.map(|wish| Box::new(CallTask::Wished(wish)));
         }
         asked

@@ -196,8 +196,9 @@ impl Link {
         let (Some(request), Some(tool)) = (request, tool) else {
             return Vec::new();
         };
-        let arguments = request.param("arguments").unwrap_or("{}");
-        param_headers(tool.definition.as_str(), arguments)
+        param_headers(tool.definition.as_str(), || {
+            request.param("arguments").unwrap_or("{}")
+        })
     }
 
     /// Asks a server to stop a call, in the client's own words if there are any.
