@@ -64,6 +64,44 @@ fn a_sentence_that_is_nowhere_is_not_taken_for_its_last_word() {
 }
 
 #[test]
+fn a_message_with_values_finds_the_text_that_it_was_made_of() {
+    let place = Place::with(&[
+        (
+            "src/link.rs",
+            "fn other() {}\nfn open(at: usize) -> String {\n    format!(\"cannot connect to broker at {at}: connection refused\")\n}\nfn connect(broker: u8) { open(3) }\n",
+        ),
+        (
+            "src/config.py",
+            "def load(path):\n    raise ValueError(\"config file '%s' is not readable\" % path)\n",
+        ),
+    ]);
+    let pack = place.built();
+    for (query, path, line) in [
+        (
+            "cannot connect to broker at 7: connection refused",
+            "src/link.rs",
+            3,
+        ),
+        (
+            "ValueError: config file '/etc/a.toml' is not readable",
+            "src/config.py",
+            2,
+        ),
+    ] {
+        let answer = search(&pack, &json!({"query": query}));
+        assert_eq!(answer["hits"][0]["path"], path, "{answer}");
+        assert_eq!(answer["hits"][0]["match_lines"], json!([line]), "{answer}");
+        assert_eq!(answer["confidence"], "near", "{answer}");
+    }
+    // Words that are nowhere in this order are related at best.
+    let answer = search(
+        &pack,
+        &json!({"query": "refused connection 7: broker at connect cannot"}),
+    );
+    assert_eq!(answer["kind"], "ranked", "{answer}");
+}
+
+#[test]
 fn the_nearest_name_is_spelled_as_the_wanted_one() {
     let place = Place::with(&[
         (
