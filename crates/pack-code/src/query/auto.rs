@@ -7,7 +7,8 @@
 //! | the query is | attempts |
 //! |---|---|
 //! | in quotes or backquotes | `literal` without them |
-//! | a place (`a.rs:237`, `--> a.rs:2:9`) | `path`, shown at that line; `literal` |
+//! | a place (`a.rs:237`, `--> a.rs:2:9`, `https://host/x/a.rs#L2`) | `path`, shown at that line; `literal` |
+//! | a test (`tests/a.py::A::test_b[1]`) | `symbol` of its name; `literal`; `path` of its file |
 //! | a path or wildcard (`src/a.rs`, `sync/*.rs`) | `path`; `literal` |
 //! | a keyword and a name (`fn spawn`) | `symbol`; `literal` |
 //! | a name with its sign (`save!`, `empty?`) | `symbol`, if that very name is defined; `literal` |
@@ -20,7 +21,7 @@
 //! | one word | `ranked` |
 
 use crate::query::pattern::{Case, Pattern};
-use crate::query::place::{is_path, is_windows, place};
+use crate::query::place::{is_path, is_windows, of_test, of_url, place};
 use crate::text::defs::{is_modifier, keyword};
 use crate::text::words::is_word;
 
@@ -208,6 +209,22 @@ fn exact_attempts(text: &str) -> Vec<Attempt> {
     if text.chars().nth(1).is_none() {
         return vec![literal()];
     }
+    if let Some(path) = of_url(text) {
+        return vec![Attempt::new(Path, path, Sure), literal()];
+    }
+    if let Some((path, names)) = of_test(text) {
+        let file = path.rsplit('/').next().unwrap_or(path);
+        let stem = file.split('.').next().unwrap_or(file);
+        let symbol = match names.contains("::") {
+            true => names.to_owned(),
+            false => format!("{stem}::{names}"),
+        };
+        return vec![
+            Attempt::new(Symbol, symbol, Sure),
+            literal(),
+            Attempt::new(Path, path, Sure),
+        ];
+    }
     if place(text).is_some() || is_path(text) || is_windows(text) {
         let mut found = vec![Attempt::new(Path, text, Sure), literal()];
         if is_windows(text) && Pattern::regex(text, Case::Smart).is_ok() {
@@ -266,10 +283,15 @@ fn is_name(word: &str) -> bool {
 }
 
 /// A qualified name: the names before the last one, and the last one. `self`, `this`, `super` and
-/// `crate` qualify nothing.
+/// `crate` qualify nothing. Go writes a method of `T` as `(*T).m` or `pkg.(*T).m(...)`.
 pub(crate) fn qualified(text: &str) -> Option<(Vec<&str>, &str)> {
-    let called = match text.find('(') {
-        Some(at) if text.ends_with(')') => text.get(..at)?,
+    let receiver = text.find("(*").unwrap_or(0);
+    let behind = match text.get(receiver..)?.find(").") {
+        Some(end) if text.contains("(*") => receiver + end + 1,
+        _ => 0,
+    };
+    let called = match text.get(behind..)?.find('(') {
+        Some(at) if text.ends_with(')') => text.get(..behind + at)?,
         _ => text.trim_end_matches('!'),
     };
     if called.contains(char::is_whitespace) {
@@ -278,16 +300,22 @@ pub(crate) fn qualified(text: &str) -> Option<(Vec<&str>, &str)> {
     let mut parts = Vec::new();
     let mut rest = called;
     loop {
+        let pointed = rest
+            .strip_prefix("(*")
+            .and_then(|rest| rest.split_once(')'));
         let end = rest
             .bytes()
             .position(|byte| !is_word(byte))
             .unwrap_or(rest.len());
-        let name = rest.get(..end)?;
+        let (name, after) = match pointed {
+            Some(pointed) => pointed,
+            None => rest.split_at_checked(end)?,
+        };
         if !is_name(name) {
             return None;
         }
         parts.push(name);
-        rest = rest.get(end..)?;
+        rest = after;
         // `Foo<T>::bar`: the arguments of a type are not part of its name.
         if rest.starts_with('<') {
             let close = rest.find('>')?;
@@ -523,6 +551,14 @@ mod tests {
     fn qualified_names_are_taken_apart() {
         assert_eq!(qualified("a::B::c()"), Some((vec!["a", "B"], "c")));
         assert_eq!(qualified("crate::a::b"), Some((vec!["a"], "b")));
+        for text in ["(*Server).Serve", "(*Server).Serve(0x1, {0x2, 0x3})"] {
+            assert_eq!(qualified(text), Some((vec!["Server"], "Serve")), "{text}");
+        }
+        assert_eq!(
+            qualified("http.(*Server).Serve(...)"),
+            Some((vec!["http", "Server"], "Serve"))
+        );
+        assert_eq!(qualified("f(*p)"), None);
         assert_eq!(qualified("println!"), None);
         assert_eq!(qualified("self.close()"), None);
         assert_eq!(qualified("e.g. this"), None);
