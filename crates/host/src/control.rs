@@ -97,7 +97,7 @@ pub(crate) async fn listen<E: From<Control> + Send + 'static>(
     events: mpsc::Sender<E>,
     (log, audit): (Log, AuditLog),
     reading: Arc<()>,
-    mut pause: Pause,
+    pause: Pause,
 ) {
     let mut warning = Seldom::default();
     loop {
@@ -126,7 +126,7 @@ pub(crate) async fn listen<E: From<Control> + Send + 'static>(
                         }
                     }
                     let (events, reading) = (events.clone(), Arc::clone(&reading));
-                    let mut pause = pause.clone();
+                    let pause = pause.clone();
                     tokio::spawn(async move {
                         tokio::select! {
                             () = converse(fd, is_operator, is_same_user, events) => {}

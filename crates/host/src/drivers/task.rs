@@ -721,7 +721,7 @@ async fn read_stderr(
     mut stderr: Stderr,
     last_words: LastWords,
     log: Log,
-    mut pause: Pause,
+    pause: Pause,
 ) -> Option<Stderr> {
     loop {
         let read = tokio::select! {

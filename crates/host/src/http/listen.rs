@@ -205,7 +205,7 @@ impl Connection {
     }
 
     /// Waits until the host pauses and nothing is half done here.
-    async fn rests(&self, pause: &mut Pause) {
+    async fn rests(&self, pause: &Pause) {
         loop {
             pause.begun().await;
             if self.is_at_rest() {
@@ -281,7 +281,7 @@ impl Open {
 
     /// Gives all connections to the front while the host pauses, and serves them again when it continues.
     async fn pause(&mut self, mut parked: Vec<Idle>) {
-        let mut pause = self.pause.clone();
+        let pause = self.pause.clone();
         loop {
             tokio::select! {
                 biased;
@@ -320,7 +320,7 @@ async fn accept(
     mut closed: watch::Receiver<bool>,
 ) {
     let mut warning = Seldom::default();
-    let mut pause = open.pause.clone();
+    let pause = open.pause.clone();
     let mut draining = open.front.draining.subscribe();
     idle.into_iter().for_each(|idle| open.serve(idle));
     loop {
@@ -407,7 +407,7 @@ async fn serve(
     front: Arc<Front>,
     connection: &Arc<Connection>,
     mut stop: watch::Receiver<bool>,
-    mut pause: Pause,
+    pause: Pause,
 ) -> Option<Idle> {
     let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else {
         return None;
@@ -448,7 +448,7 @@ async fn serve(
         _ = stop.changed() => {}
         // The connection is idle: no answer is open.
         () = connection.leave.notified() => return None,
-        () = connection.rests(&mut pause) => {
+        () = connection.rests(&pause) => {
             let parts = served.into_parts();
             let (stream, first) = parts.io.into_inner().into_parts();
             // The rest of a body that was refused is not the beginning of a request.

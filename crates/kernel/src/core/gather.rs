@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 
 use super::Core;
 use crate::call::SlotId;
-use crate::server::{Listed, SEPARATOR, ServerConfig, edit};
+use crate::server::{Link, Listed, SEPARATOR, ServerConfig, edit};
 use crate::time::Time;
 
 /// How long a list waits for servers that do not answer, in milliseconds.
@@ -84,8 +84,15 @@ impl Merged {
 }
 
 impl Core {
-    /// Has every server read these lists for a request, which waits for those that come in time.
-    pub(super) fn gather(&mut self, call: CallId, session: SessionId, kinds: Vec<ListKind>) {
+    /// Has every server read these lists for a request, which waits for those that come in time. It waits for lists that
+    /// were missed before only if it `insists`: lists are shown without them, but a resource has no other way.
+    pub(super) fn gather(
+        &mut self,
+        call: CallId,
+        session: SessionId,
+        kinds: Vec<ListKind>,
+        insists: bool,
+    ) {
         let served = self.links.served_to(session);
         // A server that is started on demand is not started for a handshake.
         let is_needed = |config: &ServerConfig| !kinds.is_empty() || !config.rules.lazy;
@@ -97,7 +104,7 @@ impl Core {
                 continue;
             };
             for kind in &kinds {
-                self.with_link(slot, |link, cx| link.want_list(cx, *kind));
+                self.with_link(slot, |link, cx| link.want_list(cx, *kind, insists));
             }
             waiting.insert(slot);
         }
@@ -211,6 +218,20 @@ impl Core {
         }
     }
 
+    /// Records the names of lists that came for a client which did not wait for them any more.
+    pub(super) fn record_late_names(&mut self, session: SessionId) {
+        let slots: Vec<SlotId> = match self.links.members.get(&session) {
+            Some(member) if member.only.is_some() => return,
+            Some(member) => member.links.values().copied().collect(),
+            None => self.links.group(session).into_values().collect(),
+        };
+        let links = slots.into_iter().filter_map(|slot| self.links.get(slot));
+        let late: BTreeSet<ListKind> = links.flat_map(Link::unrecorded).collect();
+        for kind in late {
+            self.record_names(session, kind);
+        }
+    }
+
     /// Records the names of a list of all servers of a client. A name that another server or a pack has is
     /// withdrawn.
     fn record_names(&mut self, session: SessionId, kind: ListKind) {
@@ -261,6 +282,7 @@ impl Core {
                 let owned = self.links.merged.owners.entry(kind).or_default();
                 owned.retain(|name, owner| owner != key || names.contains(name));
             }
+            self.with_link_quietly(*slot, |link| link.note_recorded(kind));
             for (name, why) in warnings {
                 self.warn_of_name(kind, key, &name, &why);
             }

@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 
 use mainstay_contract::dialect::Op;
+use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{Generation, SessionId};
 use mainstay_contract::json::Json;
 use mainstay_contract::outcome::Success;
+use mainstay_kernel::Core;
 use mainstay_kernel::core::action::{CoreAction, CoreEvent};
 use serde_json::{Value, json};
 
@@ -355,4 +357,72 @@ fn a_modern_server_that_starts_slowly_is_not_given_the_older_handshake_for_good(
     shell.reply_all(&json!({ "content": [] }));
     assert!(matches!(shell.outcome(session, "1"), Some(Ok(_))));
     assert_eq!(only_process(&shell, "one"), server);
+}
+
+#[test]
+fn a_resource_waits_for_the_list_of_a_server_that_was_late_before() {
+    let mut shell = shared();
+    shell.server.opens = false;
+    let client = shell.greet();
+    let uri = || json!({ "uri": "one:unlisted" });
+    // None of the servers lists anything within the time for a list, twice.
+    for id in ["1", "2"] {
+        shell.ask(client, id, "resources/subscribe", uri());
+        shell.wait(9_000);
+        assert!(shell.outcome(client, id).is_none(), "{id} waits for lists");
+        shell.wait(4_000);
+        let refused = shell.outcome(client, id).unwrap().as_ref().unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::WorkerNotReady, "{refused:?}");
+    }
+    shell.ask(client, "3", "resources/subscribe", uri());
+    shell.core = Core::restore(&shell.core.save().unwrap()).unwrap();
+    // Their successors open sessions.
+    shell.server.opens = true;
+    for key in ["bare", "one", "two"] {
+        let late = only_process(&shell, key);
+        shell.crash(late);
+    }
+    shell.wait(5_000);
+    let outcome = shell.outcome(client, "3");
+    assert!(matches!(outcome, Some(Ok(_))), "{outcome:?}");
+    let one = only_process(&shell, "one");
+    assert!(shell.workers[&one].subscribed.contains("one:unlisted"));
+}
+
+#[test]
+fn a_list_that_came_for_a_client_which_left_tells_others_who_has_a_resource() {
+    let mut config = sharing();
+    for server in &mut config.servers {
+        server.shared = Some(true);
+    }
+    let mut shell = Shell::new(config);
+    shell.server.capabilities["resources"] = json!({ "subscribe": true });
+    let first = shell.greet();
+    let uri = || json!({ "uri": "one:unlisted" });
+    // The client leaves while the servers read their lists for it.
+    shell.server.starts = true;
+    shell.ask(first, "1", "resources/subscribe", uri());
+    shell.handle(CoreEvent::Gone { session: first });
+    shell.server.starts = false;
+    for (generation, (key, _)) in shell.homes.clone() {
+        for pending in shell.workers[&generation].pending.clone() {
+            let lines = &shell.workers[&generation].lines;
+            let asked = lines.iter().find(|line| line["id"] == pending.id);
+            let listed = match asked.unwrap()["method"].as_str().unwrap() {
+                "tools/list" => json!({ "tools": [] }),
+                "resources/list" => {
+                    json!({ "resources": [{ "name": "a", "uri": format!("{key}:a") }] })
+                }
+                _ => json!({ "resourceTemplates": [] }),
+            };
+            shell.reply(generation, &pending, &listed);
+        }
+    }
+    let second = shell.greet();
+    shell.core = Core::restore(&shell.core.save().unwrap()).unwrap();
+    shell.ask(second, "1", "resources/subscribe", uri());
+    let outcome = shell.outcome(second, "1");
+    assert!(matches!(outcome, Some(Ok(_))), "{outcome:?}");
+    let one = only_process(&shell, "one");
+    assert!(shell.workers[&one].subscribed.contains("one:unlisted"));
 }
