@@ -1,6 +1,7 @@
 //! The command line.
 
 mod approvals;
+mod first_steps;
 mod stores;
 
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use serde::Deserialize;
 pub(crate) use self::approvals::{
     Approve, ApproveCommand, Audit, AuditArgs, AuditCommand, AuditShow, AuditVerify,
 };
+pub(crate) use self::first_steps::{Demo, Doctor, Setup};
 pub(crate) use self::stores::{
     Cache, CacheCommand, Skill, SkillCommand, SkillInstall, Tasks, TasksCommand,
 };
@@ -50,6 +52,12 @@ pub(crate) enum Command {
     Share(Share),
     /// Wrap every server in a client's configuration file, or undo it
     Adopt(Adopt),
+    /// Find the clients on this machine, and wrap their servers
+    Setup(Setup),
+    /// Name what is wrong on this machine or in a configuration, each with its fix
+    Doctor(Doctor),
+    /// Show in a few seconds what a host does when a server crashes
+    Demo(Demo),
     /// Call one tool and print its answer
     Call(Call),
     /// List the tools
@@ -502,6 +510,12 @@ Files of clients, as far as they are known:
   Cursor          .cursor/mcp.json of a project, ~/.cursor/mcp.json
   VS Code         .vscode/mcp.json of a folder, mcp.json or settings.json of the user
   Codex           ~/.codex/config.toml, .codex/config.toml of a project
+  Windsurf        ~/.codeium/windsurf/mcp_config.json
+  Zed             ~/.config/zed/settings.json, .zed/settings.json of a project
+  opencode        ~/.config/opencode/opencode.json, opencode.json of a project
+  goose           ~/.config/goose/config.yaml
+  Gemini CLI      ~/.gemini/settings.json, .gemini/settings.json of a project
+mainstay setup looks for all of them.
 Only members that start or reach its servers are changed.";
 
 #[derive(Debug, Args)]

@@ -14,6 +14,8 @@ mod call;
 mod client;
 mod config_file;
 mod config_words;
+mod demo;
+mod doctor;
 mod environment;
 mod environment_page;
 mod errors_page;
@@ -36,6 +38,7 @@ mod secrets;
 mod serve;
 mod server_file;
 mod servers;
+mod setup;
 mod share;
 mod skill;
 mod start;
@@ -148,6 +151,9 @@ fn run(arguments: Arguments, is_check: bool) -> Result<ExitCode, Failure> {
         Some(Command::Wrap(wrap)) => wrap::run(&wrap, is_check),
         Some(Command::Share(share)) => share::run(&share, is_check),
         Some(Command::Adopt(adopt)) => adopt::run(&adopt),
+        Some(Command::Setup(setup)) => setup::run(&setup),
+        Some(Command::Doctor(doctor)) => doctor::run(&doctor),
+        Some(Command::Demo(demo)) => demo::run(&demo),
         Some(Command::Call(call)) => call::run(&call),
         Some(Command::Tools(tools)) => tools::run(&tools),
         Some(Command::Lock(lock)) => lock::run(&lock.command),

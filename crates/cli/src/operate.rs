@@ -107,6 +107,8 @@ struct Hosts {
     silent: Vec<Silent>,
     /// Directories that other users control, and that were not read.
     foreign: Vec<String>,
+    /// Sockets of hosts that were killed.
+    stale: Vec<PathBuf>,
 }
 
 /// A running host that takes commands.
@@ -137,6 +139,32 @@ pub(crate) fn hosts(chosen_by: &Chosen) -> Result<Vec<Operated>, Failure> {
         ));
     }
     Ok(hosts.found.into_iter().map(Operated).collect())
+}
+
+/// What the control sockets of this user lead to.
+#[derive(Debug, Default)]
+pub(crate) struct Overview {
+    pub(crate) hosts: Vec<HostStatus>,
+    /// A sentence about each host that does not reply, with what to do.
+    pub(crate) silent: Vec<(String, Option<String>)>,
+    /// Directories of other users.
+    pub(crate) foreign: Vec<String>,
+    /// Sockets of hosts that were killed. They were removed.
+    pub(crate) stale: Vec<PathBuf>,
+}
+
+/// Looks at all hosts of this user.
+pub(crate) fn overview() -> Result<Overview, Failure> {
+    let hosts = find_all()?;
+    let silent = hosts.silent.iter();
+    Ok(Overview {
+        silent: silent
+            .map(|silent| (silent.sentence(), silent.failure().hint))
+            .collect(),
+        hosts: hosts.found.into_iter().map(|host| host.status).collect(),
+        foreign: hosts.foreign,
+        stale: hosts.stale,
+    })
 }
 
 /// Shows the hosts that are running.
@@ -248,6 +276,11 @@ pub(crate) fn upgrade(arguments: &UpgradeArgs) -> Result<ExitCode, Failure> {
     }
 }
 
+/// Sends a request, which the host answers at once, to the host of a control socket.
+pub(crate) fn ask_at(socket: &Path, request: &ControlRequest) -> Result<ControlReply, Failure> {
+    ask(socket, request, STATUS_PATIENCE).map_err(Failure::fault)
+}
+
 /// The path as a host with another working directory needs it.
 fn absolute(path: &Path) -> Result<String, Failure> {
     let path = std::path::absolute(path).context("the path of the new executable");
@@ -341,6 +374,7 @@ fn find_all() -> Result<Hosts, Failure> {
             // Nobody listens: a host that was killed left it.
             Err(error) if is_io(&error, &[ErrorKind::ConnectionRefused]) => {
                 let _ = std::fs::remove_file(&socket);
+                hosts.stale.push(socket);
             }
             Ok(ControlReply::Refused { reason }) => {
                 let silence = Silence::Refused(reason);

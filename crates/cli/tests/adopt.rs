@@ -103,6 +103,10 @@ fn the_files_of_every_client_are_adopted_and_given_back() {
         "vscode.json",
         "vscode_settings.json",
         "codex.toml",
+        "goose.yaml",
+        "opencode.jsonc",
+        "zed.json",
+        "gemini.json",
     ] {
         let before = fixture(name);
         let (place, file) = Place::with(name, &before);

@@ -189,6 +189,7 @@ const ROWS: &[Row] = &[
             "anyhow",
             "clap",
             "rustix",
+            "saphyr-parser", // where values stand in goose's YAML
             "serde",
             "serde_json",
             "shlex",

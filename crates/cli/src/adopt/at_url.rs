@@ -31,6 +31,10 @@ pub(super) fn wrap(
         return Err("its URL is written in an unusual form; use mainstay wrap --url");
     }
     let (headers, signs_in) = match document.syntax {
+        // Not reached: goose's own form is left alone.
+        Syntax::Yaml => {
+            return Err("its URL is written in an unusual form; use mainstay wrap --url");
+        }
         Syntax::Json => (reached.headers, reached.is_of_codex()),
         Syntax::Toml => (reached.http_headers, reached.headers.is_some()),
     };
@@ -148,7 +152,7 @@ const ENV_VARS: &str = "env_vars";
 /// The member with headers, as the clients of a syntax write it.
 const fn headers_of(syntax: Syntax) -> &'static str {
     match syntax {
-        Syntax::Json => "headers",
+        Syntax::Json | Syntax::Yaml => "headers",
         Syntax::Toml => "http_headers",
     }
 }
@@ -250,6 +254,6 @@ fn bare(document: &Document, key: &Span, name: &str) -> Result<Span, &'static st
 fn key_named(syntax: Syntax, name: &str) -> String {
     match syntax {
         Syntax::Json => quoted(name),
-        Syntax::Toml => name.to_owned(),
+        Syntax::Toml | Syntax::Yaml => name.to_owned(),
     }
 }

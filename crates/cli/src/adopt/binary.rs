@@ -11,7 +11,7 @@ use crate::exit::Failure;
 use crate::program;
 
 /// What is written as the command: the named program, else this one.
-pub(super) fn choose(named: Option<&Path>) -> Result<String, Failure> {
+pub(crate) fn choose(named: Option<&Path>) -> Result<String, Failure> {
     let path = match named {
         Some(named) => check_named(named)?,
         None => own()?,

@@ -1,14 +1,16 @@
 //! `mainstay adopt`: a client's configuration, so rewritten that its servers survive.
 //!
 //! Reading, deciding and writing are apart: [`tree`] knows where values stand ([`jsonc`],
-//! [`toml_tree`]), [`servers`] what they mean, [`rewrite`] which [`edits`] put us before a server
+//! [`toml_tree`], [`yaml_tree`]), [`servers`] what they mean, [`rewrite`] which [`edits`] put us before a server
 //! and take us away again, [`plan`] what becomes of a file, [`memory`] how it was before, [`file`]
-//! how it is backed up and replaced, [`binary`] which program is named in it, [`report`] how all that is told.
+//! how it is backed up and replaced, [`binary`] which program is named in it, [`report`] how all that is told. [`client_file`]
+//! serves the commands that look at the files of all clients.
 //!
 //! A file that cannot be read as a whole is never touched.
 
 mod at_url;
 mod binary;
+mod client_file;
 mod edits;
 mod file;
 mod jsonc;
@@ -20,6 +22,7 @@ mod servers;
 mod settings;
 mod toml_tree;
 mod tree;
+mod yaml_tree;
 
 #[cfg(test)]
 mod tests;
@@ -29,6 +32,8 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 
+pub(crate) use self::binary::choose as choose_binary;
+pub(crate) use self::client_file::{Launch, Prepared, Start, servers_of};
 use self::file::ClientFile;
 use self::plan::{Chosen, NoPlan, Plan, What};
 use self::report::Report;
@@ -111,6 +116,7 @@ fn syntax(path: &Path, text: &str) -> Syntax {
     let extension = path.extension().and_then(|extension| extension.to_str());
     match extension {
         Some("toml") => Syntax::Toml,
+        Some("yaml" | "yml") => Syntax::Yaml,
         Some("json" | "jsonc") => Syntax::Json,
         _ => {
             let start = text.trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']);

@@ -6,7 +6,7 @@ use super::memory::{Memory, numbered};
 use super::rewrite;
 use super::servers::{self, SHARE, Server, Standing, WRAP};
 use super::settings;
-use super::tree::{Document, Node};
+use super::tree::{Document, Node, Syntax};
 
 /// Why a server stays wrapped.
 const BY_HAND: &str = "it was wrapped before it was adopted; --only takes it, too";
@@ -235,7 +235,7 @@ impl Chosen {
 
 fn wrapped(server: &Server<'_>, program: &str) -> What {
     let text = |name: &str| server.entry.get(name).and_then(|m| m.value.as_text());
-    let env = server.entry.get("env");
+    let env = server.env();
     What::Wrapped {
         program: program.to_owned(),
         cwd: text("cwd").map(str::to_owned),
@@ -268,7 +268,12 @@ fn unwrapped(
     let program = items.get(inner).map(text).unwrap_or_default();
     let had_args = memory.had_args(server, nth, &program);
     let edits = rewrite::unwrap(document, &wrapped, inner, had_args);
-    let removed = items.get(..=inner + 1).unwrap_or(items);
+    // In a list of program and arguments nothing behind the program goes.
+    let last = match wrapped.outer.in_list {
+        Some(_) => inner,
+        None => inner + 1,
+    };
+    let removed = items.get(..=last).unwrap_or(items);
     let what = What::Unwrapped {
         program,
         loses: !dropped.is_empty() || has_comments(document, removed),
@@ -323,7 +328,10 @@ fn has_comments(document: &Document, items: &[Node]) -> bool {
     items.windows(2).any(|pair| match pair {
         [one, next] => {
             let between = document.slice(one.span.end..next.span.start);
-            !between.chars().all(|c| c == ',' || c.is_whitespace())
+            let is_dash = |c| c == '-' && document.syntax == Syntax::Yaml;
+            !between
+                .chars()
+                .all(|c| c == ',' || is_dash(c) || c.is_whitespace())
         }
         _ => false,
     })

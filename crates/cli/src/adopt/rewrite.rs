@@ -10,7 +10,7 @@
 use super::edits::Edit;
 use super::jsonc;
 use super::servers::{DASHES, Server, Started, Wrapped};
-use super::tree::{Document, Span, Syntax};
+use super::tree::{Document, Node, Span, Syntax};
 
 /// A text as JSON and TOML both write it.
 pub(super) fn quoted(text: &str) -> String {
@@ -28,24 +28,24 @@ pub(super) fn wrap(
     binary: &str,
     words: &[String],
 ) -> Result<Vec<Edit>, &'static str> {
+    let mut new_items: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+    new_items.push(quoted(DASHES));
+    if let Some(first) = started.in_list {
+        new_items.insert(0, quoted(binary));
+        let list = &started.command.value.span;
+        return Ok(vec![insert_before(document, first, list, &new_items)]);
+    }
     let command = &started.command.value.span;
     let raw = document.slice(command.clone());
-    let mut new_items: Vec<String> = words.iter().map(|word| quoted(word)).collect();
-    new_items.extend([quoted(DASHES), raw.to_owned()]);
+    if document.syntax == Syntax::Yaml && raw.contains(['[', ']', '{', '}', ',']) && !is_quoted(raw)
+    {
+        return Err("its command has a character that means more in a list; put it into quotes");
+    }
+    new_items.push(raw.to_owned());
     let mut edits = vec![Edit::replace(command.clone(), quoted(binary))];
     match (started.args, started.items.first()) {
         (Some(args), Some(first)) => {
-            let between = match own_line(&document.text, first.span.start) {
-                Some(line_start) => format!(",{line_start}"),
-                None if is_compact(document, &args.value.span) => ",".to_owned(),
-                None => ", ".to_owned(),
-            };
-            let inserted: String = new_items
-                .iter()
-                .flat_map(|item| [item, &between])
-                .map(String::as_str)
-                .collect();
-            edits.push(Edit::insert(first.span.start, inserted));
+            edits.push(insert_before(document, first, &args.value.span, &new_items));
         }
         (Some(args), None) => {
             let between = if is_compact(document, &args.value.span) {
@@ -60,6 +60,36 @@ pub(super) fn wrap(
         (None, _) => edits.push(new_args(document, server, started, &new_items)?),
     }
     Ok(edits)
+}
+
+fn is_quoted(raw: &str) -> bool {
+    raw.starts_with(['"', '\''])
+}
+
+/// The edit that puts items before the first one of a list, in its line or each in a line of its own.
+fn insert_before(document: &Document, first: &Node, list: &Span, items: &[String]) -> Edit {
+    let between = match own_line(&document.text, first.span.start) {
+        _ if document.syntax == Syntax::Yaml && !document.slice(list.clone()).starts_with('[') => {
+            dashed_line(&document.text, first.span.start)
+        }
+        Some(line_start) => format!(",{line_start}"),
+        None if is_compact(document, list) => ",".to_owned(),
+        None => ", ".to_owned(),
+    };
+    let inserted: String = items
+        .iter()
+        .flat_map(|item| [item, &between])
+        .map(String::as_str)
+        .collect();
+    Edit::insert(first.span.start, inserted)
+}
+
+/// The line break, the white space and the dash before an item of a YAML list.
+fn dashed_line(text: &str, at: usize) -> String {
+    let (start, newline) = line_before(text, at);
+    let newline = newline.unwrap_or_else(|| newline_after(text, at));
+    let prefix = text.get(start..at).unwrap_or_default();
+    format!("{newline}{prefix}")
 }
 
 /// The edit that adds a list of arguments behind the command.
@@ -86,8 +116,12 @@ fn new_args(
         ));
     }
     let list = items.join(", ");
+    let equals = match document.syntax {
+        Syntax::Yaml => ": ",
+        _ => " = ",
+    };
     if is_inline(&server.entry.span) {
-        return Ok(Edit::insert(behind, format!(", args = [{list}]")));
+        return Ok(Edit::insert(behind, format!(", args{equals}[{list}]")));
     }
     if is_inline(&server.container.span) {
         return Err("it is written as dotted keys inside a table in braces; give it args = []");
@@ -99,7 +133,7 @@ fn new_args(
     let at = line_end(text, behind);
     Ok(Edit::insert(
         at,
-        format!("{newline}{prefix}args = [{list}]"),
+        format!("{newline}{prefix}args{equals}[{list}]"),
     ))
 }
 
@@ -120,6 +154,9 @@ pub(super) fn unwrap(
     let (Some(args), Some(first), Some(program)) = (args, items.first(), items.get(inner)) else {
         return Vec::new();
     };
+    if let Some(binary) = wrapped.outer.in_list {
+        return vec![Edit::remove(binary.span.start..program.span.start)];
+    }
     let raw = document.slice(program.span.clone());
     let mut edits = vec![Edit::replace(command.value.span.clone(), raw)];
     if let Some(next) = items.get(inner + 1) {
@@ -152,7 +189,7 @@ fn own_member(document: &Document, wrapped: &Wrapped<'_>) -> Option<Span> {
     if is_separator {
         return Some(behind..end);
     }
-    let is_next_line = document.syntax == Syntax::Toml && between.matches('\n').count() == 1;
+    let is_next_line = document.syntax != Syntax::Json && between.matches('\n').count() == 1;
     is_next_line.then(|| line_end(&document.text, behind)..end)
 }
 

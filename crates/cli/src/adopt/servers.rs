@@ -1,12 +1,13 @@
 //! Where clients keep their servers, and what each of them is.
 
-use super::tree::{Document, Kind, Member, Node, Syntax};
+use super::tree::{Document, Kind, Member, Node, Span, Syntax};
 use crate::values;
 
 /// The forms that are known, for those who come with another.
 pub(super) const KNOWN: &str = "known are: mcpServers in JSON (Claude Desktop, Claude Code, Cursor, and \
      others), its projects.PATH.mcpServers (Claude Code), servers or mcp.servers in JSON (VS Code), \
-     and [mcp_servers.NAME] in TOML (Codex)";
+     context_servers in JSON (Zed), mcp in JSON (opencode), [mcp_servers.NAME] in TOML (Codex), and \
+     extensions in YAML (goose)";
 
 /// The argument that makes a host of us, and the one before the server's own command.
 pub(super) const WRAP: &str = "wrap";
@@ -49,11 +50,58 @@ const ONCE: [&str; 9] = [
     "command",
     "args",
 ];
+/// Types of goose's extensions that goose runs itself.
+const OWN_TYPES: [&str; 4] = ["builtin", "platform", "frontend", "inline_python"];
+const UNUSUAL_REMOTE: &str =
+    "it is reached over HTTP in a form of this client alone; use mainstay wrap --url";
 /// Options for a server at a URL.
 pub(super) const URL: &str = "--url";
 pub(super) const URL_TYPE: &str = "--url-type";
 pub(super) const TOKEN_ENV: &str = "--token-env";
 pub(super) const HEADER_ENV: &str = "--header-env";
+
+/// The members with which a client writes how it starts a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// `command`, `args` and `env`, as nearly all clients write it.
+    Common,
+    /// `path`, `args` and `env`, inside the member `command` of an entry: Zed, formerly.
+    Nested,
+    /// `command` is a list with program and arguments, beside `environment`: opencode.
+    List,
+    /// `cmd`, `args` and `envs`: goose.
+    Goose,
+}
+
+impl Form {
+    fn of(member: &Member, syntax: Syntax, may_be_list: bool) -> Self {
+        let command = member.value.get("command");
+        let has_path = command.is_some_and(|command| command.value.get("path").is_some());
+        match syntax {
+            Syntax::Yaml => Self::Goose,
+            Syntax::Toml => Self::Common,
+            Syntax::Json if may_be_list && is_of_opencode(member) => Self::List,
+            Syntax::Json if has_path => Self::Nested,
+            Syntax::Json => Self::Common,
+        }
+    }
+
+    const fn command(self) -> &'static str {
+        match self {
+            Self::Common | Self::List => "command",
+            Self::Nested => "path",
+            Self::Goose => "cmd",
+        }
+    }
+
+    const fn env(self) -> &'static str {
+        match self {
+            Self::Common | Self::Nested => "env",
+            Self::List => "environment",
+            Self::Goose => "envs",
+        }
+    }
+}
 
 /// One server of a file.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +111,9 @@ pub(super) struct Server<'d> {
     pub(super) project: Option<&'d str>,
     /// The table that holds the servers.
     pub(super) container: &'d Node,
+    /// The table that says how it is started.
     pub(super) entry: &'d Node,
+    pub(super) form: Form,
 }
 
 /// What a server is to us.
@@ -86,6 +136,8 @@ pub(super) struct Started<'d> {
     pub(super) program: &'d str,
     pub(super) args: Option<&'d Member>,
     pub(super) items: &'d [Node],
+    /// Where program and arguments are one list: the item of the program.
+    pub(super) in_list: Option<&'d Node>,
 }
 
 /// A server at a URL.
@@ -133,18 +185,24 @@ impl<'d> Wrapped<'d> {
 pub(super) fn find(document: &Document) -> Option<Vec<Server<'_>>> {
     let root = &document.root;
     let mut containers: Vec<(Option<&str>, &Node)> = Vec::new();
+    // Of these the command may be a list.
+    let mut of_mcp: Vec<Span> = Vec::new();
+    let mut add = |name: &'static str| containers.extend(root.all(name).map(|m| (None, &m.value)));
     match document.syntax {
-        Syntax::Toml => containers.extend(root.all("mcp_servers").map(|m| (None, &m.value))),
+        Syntax::Toml => add("mcp_servers"),
+        Syntax::Yaml => add("extensions"),
         Syntax::Json => {
-            let direct = ["mcpServers", "servers", "mcp.servers"];
-            containers.extend(
-                direct
-                    .iter()
-                    .flat_map(|name| root.all(name))
-                    .map(|member| (None, &member.value)),
-            );
+            let direct = ["mcpServers", "servers", "mcp.servers", "context_servers"];
+            direct.into_iter().for_each(add);
             for mcp in root.all("mcp") {
-                containers.extend(mcp.value.all("servers").map(|m| (None, &m.value)));
+                for servers in mcp.value.all("servers") {
+                    of_mcp.push(servers.value.span.clone());
+                    containers.push((None, &servers.value));
+                }
+                if mcp.value.members().iter().any(is_of_opencode) {
+                    of_mcp.push(mcp.value.span.clone());
+                    containers.push((None, &mcp.value));
+                }
             }
             for project in root.all("projects").flat_map(|all| all.value.members()) {
                 let name = Some(project.name.as_str());
@@ -157,22 +215,60 @@ pub(super) fn find(document: &Document) -> Option<Vec<Server<'_>>> {
     if containers.is_empty() {
         return None;
     }
+    let is_mcp = |container: &Node| {
+        let mut all = root.all("mcp");
+        all.any(|mcp| mcp.value.span == container.span)
+    };
     let mut servers: Vec<Server<'_>> = containers
         .into_iter()
         .flat_map(|(project, container)| {
-            container.members().iter().map(move |member| Server {
-                name: &member.name,
-                project,
-                container,
-                entry: &member.value,
-            })
+            // The other members of this object are not servers.
+            let is_mixed = document.syntax == Syntax::Json && is_mcp(container);
+            let may_be_list = of_mcp.contains(&container.span);
+            let members = container.members().iter();
+            members
+                .filter(move |member| !is_mixed || is_of_opencode(member))
+                .map(move |member| {
+                    let form = Form::of(member, document.syntax, may_be_list);
+                    Server::new(member, project, container, form)
+                })
         })
         .collect();
     servers.sort_by_key(|server| server.entry.span.start);
     Some(servers)
 }
 
+/// True for a server as opencode writes it.
+fn is_of_opencode(member: &Member) -> bool {
+    let kind = member.value.get("type");
+    let kind = kind.and_then(|kind| kind.value.as_text());
+    matches!(kind, Some("local" | "remote")) || has_list(&member.value)
+}
+
+/// True if the command of an entry is a list.
+fn has_list(entry: &Node) -> bool {
+    let command = entry.get("command");
+    command.is_some_and(|command| matches!(command.value.kind, Kind::List(_)))
+}
+
 impl<'d> Server<'d> {
+    fn new(member: &'d Member, project: Option<&'d str>, container: &'d Node, form: Form) -> Self {
+        let entry = &member.value;
+        let nested = entry.get("command").filter(|_| form == Form::Nested);
+        Server {
+            name: &member.name,
+            project,
+            container,
+            entry: nested.map_or(entry, |command| &command.value),
+            form,
+        }
+    }
+
+    /// The variables with which the client starts it.
+    pub(super) fn env(&self) -> Option<&'d Member> {
+        self.entry.get(self.form.env())
+    }
+
     /// What people call it.
     pub(super) fn label(&self) -> String {
         match self.project {
@@ -201,7 +297,7 @@ impl<'d> Server<'d> {
     pub(super) fn share_options(&self, is_declared: bool) -> Vec<String> {
         let mut options = self.name_option();
         options.extend(is_declared.then(|| SHARED.to_owned()));
-        let variables = self.entry.get("env").into_iter();
+        let variables = self.env().into_iter();
         for variable in variables.flat_map(|env| env.value.members()) {
             options.extend([ENV.to_owned(), variable.name.clone()]);
         }
@@ -236,6 +332,9 @@ impl<'d> Server<'d> {
     pub(super) fn standing(&self) -> Standing<'d> {
         let started = match self.started() {
             Ok(started) => started,
+            Err(OVER_HTTP) if self.form != Form::Common => {
+                return Standing::Foreign(UNUSUAL_REMOTE);
+            }
             Err(OVER_HTTP) => {
                 return self
                     .reached()
@@ -332,10 +431,16 @@ impl<'d> Server<'d> {
             return Err("it is not an object");
         }
         let text = |name: &str| entry.get(name).and_then(|member| member.value.as_text());
-        if text("type").is_some_and(|kind| REMOTE_TYPES.contains(&kind)) {
-            return Err(OVER_HTTP);
+        match text("type") {
+            Some(kind) if REMOTE_TYPES.contains(&kind) => return Err(OVER_HTTP),
+            Some("remote") if self.form == Form::List => return Err(OVER_HTTP),
+            Some(kind) if self.form == Form::Goose && OWN_TYPES.contains(&kind) => {
+                return Err("it is a part of its client");
+            }
+            _ => {}
         }
-        let Some(command) = entry.get("command") else {
+        let key = self.form.command();
+        let Some(command) = entry.get(key) else {
             let is_remote = REMOTE_MEMBERS.iter().any(|name| entry.get(name).is_some());
             return Err(if is_remote {
                 OVER_HTTP
@@ -343,8 +448,11 @@ impl<'d> Server<'d> {
                 "it has no command"
             });
         };
-        if entry.all("command").count() > 1 || entry.all("args").count() > 1 {
+        if entry.all(key).count() > 1 || entry.all("args").count() > 1 {
             return Err("its command or args stand in it twice; remove one");
+        }
+        if self.form == Form::List {
+            return started_by_list(command);
         }
         let program = match command.value.as_text() {
             Some("") => return Err("its command is empty"),
@@ -367,7 +475,28 @@ impl<'d> Server<'d> {
             program,
             args,
             items,
+            in_list: None,
         })
+    }
+}
+
+/// A command whose first item is the program.
+fn started_by_list(command: &Member) -> Result<Started<'_>, &'static str> {
+    let Kind::List(all) = &command.value.kind else {
+        return Err("its command is not a list of texts");
+    };
+    if all.iter().any(|item| item.as_text().is_none()) {
+        return Err("its command is not a list of texts");
+    }
+    match all.split_first() {
+        Some((first, items)) if first.as_text() != Some("") => Ok(Started {
+            command,
+            program: first.as_text().unwrap_or_default(),
+            args: Some(command),
+            items,
+            in_list: Some(first),
+        }),
+        _ => Err("its command is empty"),
     }
 }
 

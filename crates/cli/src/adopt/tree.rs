@@ -7,7 +7,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use super::{jsonc, toml_tree};
+use super::{jsonc, toml_tree, yaml_tree};
 
 /// A place in the text, in bytes.
 pub(super) type Span = Range<usize>;
@@ -18,6 +18,7 @@ pub(super) enum Syntax {
     /// JSON, with comments and trailing commas where somebody wrote them.
     Json,
     Toml,
+    Yaml,
 }
 
 /// A file that was read whole.
@@ -67,6 +68,7 @@ impl Document {
         let root = match syntax {
             Syntax::Json => jsonc::parse(text)?,
             Syntax::Toml => toml_tree::parse(text)?,
+            Syntax::Yaml => yaml_tree::parse(text)?,
         };
         Ok(Self {
             text: text.to_owned(),

@@ -21,6 +21,15 @@ pub(crate) use self::secrets::{
 };
 pub(crate) use self::table::{VARIABLES, markdown};
 
+/// How the names of our own variables begin.
+const PREFIX: &str = "MAINSTAY_";
+/// Names, or their beginnings, that hosts, adopted files and tests set.
+const INTERNAL: [&str; 4] = [
+    HEADER,
+    "MAINSTAY_UPGRADE",
+    "MAINSTAY_SECRETS",
+    "MAINSTAY_TEST",
+];
 /// Default of `TMPDIR`.
 const TEMPORARY: &str = "/tmp";
 /// The variables of commands that operate running hosts.
@@ -306,6 +315,19 @@ impl Environment {
 /// A variable that somebody else's configuration refers to.
 pub(crate) fn variable(name: &str) -> Option<String> {
     secrets::lookup(name)?.into_string().ok()
+}
+
+/// Variables with our prefix that are set and that no command reads.
+pub(crate) fn unknown() -> Vec<String> {
+    let is_known = |name: &String| {
+        let mut all = VARIABLES.iter();
+        all.any(|variable| variable.name == name)
+            || INTERNAL.iter().any(|one| name.starts_with(one))
+    };
+    let mut names = secrets::names();
+    names.retain(|name| name.starts_with(PREFIX) && !is_known(name));
+    names.sort();
+    names
 }
 
 /// Whether a variable is set, for the page about them.

@@ -117,6 +117,12 @@ pub(super) fn lookup(name: &str) -> Option<OsString> {
     taken.map(|(_, value)| value.clone()).or_else(|| get(name))
 }
 
+/// The names of all variables that are text.
+pub(super) fn names() -> Vec<String> {
+    let names = std::env::vars_os().map(|(name, _)| name);
+    names.filter_map(|name| name.into_string().ok()).collect()
+}
+
 /// The names of the secrets that are in the environment.
 fn secret_names() -> Vec<String> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());

@@ -1,9 +1,11 @@
 //! Whatever a file looks like: only command and args of its servers change, twice is once, and
 //! what was done can be taken back to the byte.
 
+mod forms;
 mod json;
 mod model;
 mod toml;
+mod yaml;
 
 use super::plan::{Chosen, Fate, NoPlan, Plan, What};
 use super::tree::{Document, Syntax};
