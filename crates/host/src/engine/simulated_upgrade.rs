@@ -67,6 +67,10 @@ impl Engine {
         let limit = Duration::from_millis(self.core.limits().drain_ms);
         let (door, mut until, mut ended) = (sim::door(), Instant::now() + limit, false);
         loop {
+            // Requests that came in before.
+            while let Ok(event) = self.queue.incoming.try_recv() {
+                self.handle(event);
+            }
             let mut conversations = self.conversations.values();
             let is_answering =
                 conversations.any(|conversation| matches!(conversation, Conversation::Once { .. }));

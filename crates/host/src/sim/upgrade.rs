@@ -165,13 +165,17 @@ pub(crate) fn note_ended_answers() {
 
 /// How long a new executable takes to read a state.
 pub(crate) fn time_to_read() -> Duration {
-    let drawn = with(|upgrades| (upgrades.next_random(), upgrades.next_random()));
-    let (often, ms) = drawn.unwrap_or_default();
-    // Mostly at once: the peers would have little to do in a run of long pauses.
-    match often % 4 {
-        0 => Duration::from_millis(ms % LONGEST_READ_MS),
-        _ => Duration::ZERO,
-    }
+    let drawn = with(|upgrades| {
+        // Shorter in a run of many upgrades: the sum counts against the deadlines of calls.
+        let longest_ms = LONGEST_READ_MS.min(20 * u64::from(upgrades.one_in.max(1)));
+        let ms = upgrades.next_random() % longest_ms;
+        // Mostly at once.
+        match upgrades.next_random() % 4 {
+            0 => ms,
+            _ => 0,
+        }
+    });
+    Duration::from_millis(drawn.unwrap_or_default())
 }
 
 /// Keeps callers over HTTP outside, or lets them in.

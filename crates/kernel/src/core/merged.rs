@@ -523,7 +523,7 @@ impl Core {
         self.kernel.is_closed(self.clock.now, slot) || link.is_some_and(Link::is_hopeless)
     }
 
-    /// The servers of a client whose resources are not known, since a list of them was missed and none came before.
+    /// The servers of a client whose resources are not known: no list of them has come yet.
     fn servers_without_lists(&self, session: SessionId) -> Vec<(String, Option<SlotId>)> {
         let group = self.links.group(session);
         let without = self.links.served_to(session).filter_map(|(key, _)| {
@@ -531,7 +531,7 @@ impl Core {
             let link = slot.and_then(|slot| self.links.get(slot));
             let is_without = link.is_none_or(|link| {
                 let kinds = [ListKind::Resources, ListKind::Templates];
-                kinds.iter().any(|kind| link.has_missed(*kind))
+                kinds.iter().any(|kind| !link.knows_list(*kind))
             });
             is_without.then(|| (key.to_owned(), slot))
         });

@@ -358,6 +358,12 @@ impl Link {
         })
     }
 
+    /// True if a list has come, now or earlier.
+    pub(crate) fn knows_list(&self, kind: ListKind) -> bool {
+        let shelf = self.shelf.as_ref();
+        shelf.is_some_and(|shelf| shelf.lists.contains_key(&kind))
+    }
+
     /// True if a list did not come, and no earlier one is known.
     pub(crate) fn has_missed(&self, kind: ListKind) -> bool {
         let shelf = self.shelf.as_ref();

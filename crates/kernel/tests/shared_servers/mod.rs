@@ -426,3 +426,29 @@ fn a_list_that_came_for_a_client_which_left_tells_others_who_has_a_resource() {
     let one = only_process(&shell, "one");
     assert!(shell.workers[&one].subscribed.contains("one:unlisted"));
 }
+
+#[test]
+fn a_server_that_comes_while_others_list_gets_the_request_for_its_resource() {
+    let mut shell = shared();
+    shell.server.opens = false;
+    let client = shell.greet();
+    for _ in 0..2 {
+        let one = only_process(&shell, "one");
+        shell.crash(one);
+        shell.wait(1_000);
+    }
+    // It cannot be started, so the request waits for the lists of the others alone.
+    let uri = json!({ "uri": "one:unlisted" });
+    shell.ask(client, "1", "resources/subscribe", uri);
+    shell.server.opens = true;
+    for key in ["one", "bare", "two"] {
+        assert!(shell.outcome(client, "1").is_none());
+        let late = only_process(&shell, key);
+        shell.crash(late);
+        shell.wait(1_000);
+    }
+    let outcome = shell.outcome(client, "1");
+    assert!(matches!(outcome, Some(Ok(_))), "{outcome:?}");
+    let one = only_process(&shell, "one");
+    assert!(shell.workers[&one].subscribed.contains("one:unlisted"));
+}

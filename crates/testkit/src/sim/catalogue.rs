@@ -8,7 +8,7 @@ use super::run::run;
 /// Every defect, and the number of seeds within which it must be found: some three times what it takes today.
 pub const CATALOGUE: &[(Defect, u64)] = &[
     (Defect::LostWakeUp, 200),
-    (Defect::SilentGate, 50),
+    (Defect::SilentGate, 200),
     (Defect::GateNeverCloses, 200),
     (Defect::ShortWrite, 10),
     (Defect::SentAsUnsent, 60),
