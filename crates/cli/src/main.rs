@@ -18,6 +18,7 @@ mod environment_page;
 mod errors_page;
 mod exit;
 mod hidden;
+mod json_comments;
 mod listing;
 mod local;
 mod lock;
