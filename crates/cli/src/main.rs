@@ -21,6 +21,7 @@ mod environment_page;
 mod errors_page;
 mod exit;
 mod hidden;
+mod json_comments;
 mod listing;
 mod local;
 mod lock;

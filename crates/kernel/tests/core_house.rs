@@ -11,6 +11,7 @@
     reason = "shared helpers; a test that cannot go on should say where"
 )]
 
+mod merged_names;
 mod shared_servers;
 mod shell;
 

@@ -451,7 +451,7 @@ impl Core {
         {
             return to(key);
         }
-        if let Some(key) = merged.owner(ListKind::Resources, uri) {
+        if let Some(key) = merged.owner_of_resource(uri) {
             return to(key);
         }
         let templates = merged.owners.get(&ListKind::Templates);

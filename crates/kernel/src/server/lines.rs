@@ -146,14 +146,16 @@ impl Link {
             .requests
             .get(call)
             .and_then(|request| request.token.clone());
+        let is_shared = self.shared.is_some();
         let known = self.incarnations.get_mut(&generation);
         // The answer to an abandoned call under the same id may still come, and its progress: neither may be
         // taken for that of this call.
-        let taken = known.is_some_and(|server| {
-            let is_taken = |token: &String| server.is_token_taken(token);
-            token.as_ref().is_some_and(is_taken) || server.is_taken(&id)
-        });
-        let (id, line, own_token) = if taken || self.is_shared() {
+        let needs_own = is_shared
+            || known.is_some_and(|server| {
+                let is_taken = |token: &String| server.is_token_taken(token);
+                token.as_ref().is_some_and(is_taken) || server.is_taken(&id)
+            });
+        let (id, line, own_token) = if needs_own {
             let own = self.own_id();
             let line = edit::with_member(line.as_str(), "id", own.as_raw());
             let line = with_own_token(&line, &own);

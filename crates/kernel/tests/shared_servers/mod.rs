@@ -209,6 +209,27 @@ fn updates_reach_subscribers_and_a_session_ends_only_its_own_subscriptions() {
 }
 
 #[test]
+fn a_session_that_leaves_does_not_end_the_subscription_that_another_one_asks_for() {
+    let mut shell = shared();
+    let (first, second) = (shell.greet(), shell.greet());
+    let server = only_process(&shell, "one");
+    let uri = json!({ "uri": "one:a" });
+    shell.ask(first, "1", "resources/subscribe", uri.clone());
+    shell.server.starts = true;
+    shell.ask(second, "1", "resources/subscribe", uri.clone());
+    shell.handle(CoreEvent::Gone { session: first });
+    assert!(!heard(&shell, server).contains(&"resources/unsubscribe".to_owned()));
+    let asked = shell.workers[&server].pending[0].clone();
+    shell.reply(server, &asked, &json!({}));
+    let method = "notifications/resources/updated";
+    notify(&mut shell, server, method, uri);
+    assert_eq!(told(&shell, second), [method]);
+    // The last one ends it.
+    shell.handle(CoreEvent::Gone { session: second });
+    assert!(heard(&shell, server).contains(&"resources/unsubscribe".to_owned()));
+}
+
+#[test]
 fn a_successor_of_a_shared_server_gets_the_subscriptions_of_all_sessions() {
     let mut shell = shared();
     let (first, second) = (shell.greet(), shell.greet());
