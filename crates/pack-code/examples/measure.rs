@@ -7,7 +7,7 @@
 //! measure quality REPOS QUERIES CACHE       NDCG@10 of `auto` by category
 //! measure random ROOT CACHE SEED [symbols]  300 literals, identifiers and expressions drawn from the tree: p50 and p99;
 //!                                           with symbols also 300 names by kind symbol, with meanwhile
-//!                                           without waiting for the build, with worst the slowest of each
+//!                                           as soon as the text is indexed, with worst the slowest of each
 //! measure cost REPOS QUERIES CACHE RG       bytes until the first line of a relevant file, beside those of RG (ripgrep) and
 //!                                           of reading what it finds; with texts the texts, one line of JSON per query
 //! measure features REPOS QUERIES CACHE      what ranking knows of each candidate, one line of JSON per query
@@ -277,7 +277,11 @@ fn random(root: &str, cache: &str, seed: &str, rest: &[&str]) {
     let pack = open(root, cache, symbols);
     let began = Instant::now();
     if rest.contains(&"meanwhile") {
-        call(&pack, "index_build", &json!({"wait_ms": 0}));
+        // The text has to be there; only the symbols are still to come.
+        let query = json!({"query": "spinlock", "kind": "literal", "limit": 1});
+        while call(&pack, "search", &query)["fresh"] != true {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
     } else {
         build_all(&pack, symbols);
     }

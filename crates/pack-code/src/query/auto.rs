@@ -167,29 +167,41 @@ fn message(text: &str) -> Option<String> {
     let mut open: Option<char> = None;
     for word in rest.split_whitespace() {
         let core = word.trim_end_matches(is_end);
-        let quote = core.chars().next().filter(|c| "'\"`".contains(*c));
+        // What stands right before a value, as in `error=7` and `(7)`, is not part of it.
+        let before = match open {
+            Some(_) => 0,
+            None => core.rfind(['=', '(', '[', '<', '#']).map_or(0, |at| at + 1),
+        };
+        let value = core.get(before..)?;
+        let quote = value.chars().next().filter(|c| "'\"`".contains(*c));
         let is_value = open.is_some()
             || quote.is_some()
-            || core.contains(|c: char| c.is_ascii_digit() || "/\\".contains(c));
+            || value.contains(|c: char| c.is_ascii_digit() || "/\\".contains(c));
+        let fixed = match is_value {
+            true => word.get(..before)?,
+            false => word,
+        };
+        let piece = pieces.last_mut()?;
+        if !piece.is_empty() && !fixed.is_empty() {
+            piece.push(' ');
+        }
+        piece.push_str(fixed);
         if !is_value {
-            let piece = pieces.last_mut()?;
-            if !piece.is_empty() {
-                piece.push(' ');
-            }
-            piece.push_str(word);
             continue;
         }
-        let closes = |quote: char| core.ends_with(quote) && (open.is_some() || core.len() > 1);
+        let closes = |quote: char| value.ends_with(quote) && (open.is_some() || value.len() > 1);
         open = open.or(quote).filter(|quote| !closes(*quote));
-        // What follows the value at once is not part of it.
+        // What follows the value at once is not part of it, either.
         pieces.push(word.get(core.len()..)?.to_owned());
     }
     let count = pieces.len();
     pieces.retain(|piece| piece.contains(char::is_alphanumeric));
     let words = pieces.iter().flat_map(|piece| piece.split_whitespace());
     let bytes: usize = pieces.iter().map(String::len).sum();
+    // Two values leave less doubt than one.
+    let enough = MESSAGE_WORDS.saturating_sub(usize::from(count > 2));
     let is_message =
-        open.is_none() && count > 1 && bytes >= MESSAGE_BYTES && words.count() >= MESSAGE_WORDS;
+        open.is_none() && count > 1 && bytes >= MESSAGE_BYTES && words.count() >= enough;
     let pieces: Vec<String> = pieces
         .iter()
         .map(|piece| regex_syntax::escape(piece))
@@ -588,6 +600,15 @@ mod tests {
                 "stat /srv/a/b: permission denied for this user",
                 Some("stat.{1,80}: permission denied for this user"),
             ),
+            (
+                "cannot add more than ten permits ('one two')",
+                Some(r"cannot add more than ten permits \("),
+            ),
+            (
+                "failed to read from socket; error=/srv/x",
+                Some("failed to read from socket; error="),
+            ),
+            ("7 bytes received from 'egret'", Some("bytes received from")),
             ("no such file or directory", None),
             ("HTTP/2 stream (reset) handling", None),
             ("where is error 404 made from the page", None),
