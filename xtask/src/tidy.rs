@@ -6,6 +6,7 @@
 //! and forgiven.
 
 mod arguments;
+mod bounds;
 mod crates;
 mod finding;
 mod links;
@@ -71,6 +72,7 @@ fn check_tree(tree: &Tree) -> Vec<Finding> {
         match tree::extension(path) {
             "rs" => {
                 findings.extend(whitespace::check(path, text));
+                findings.extend(bounds::check(path, text));
                 findings.extend(names::check(path));
                 findings.extend(sizes::check(path, text));
                 findings.extend(module_docs::check(path, text));

@@ -15,7 +15,9 @@ pub(crate) use self::approvals::{
     Approve, ApproveCommand, Audit, AuditArgs, AuditCommand, AuditShow, AuditVerify,
 };
 pub(crate) use self::first_steps::{Demo, Doctor, Setup};
-pub(crate) use self::stores::{Cache, CacheCommand, Tasks, TasksCommand};
+pub(crate) use self::stores::{
+    Cache, CacheCommand, Skill, SkillCommand, SkillInstall, Tasks, TasksCommand,
+};
 use crate::server_file::ServerEntry;
 use crate::{sandbox, values};
 
@@ -85,6 +87,8 @@ pub(crate) enum Command {
     Approve(Approve),
     /// Check and show audit files
     Audit(Audit),
+    /// Install the skill with which coding agents build MCP servers on Mainstay
+    Skill(Skill),
     /// Print the error table
     Errors(Errors),
     /// Print the environment variables that are read, and which are set
@@ -421,6 +425,7 @@ impl From<UrlType> for mainstay_host::config::RemoteTransport {
 #[command(
     args_conflicts_with_subcommands = true,
     override_usage = "mainstay share [OPTIONS] -- <COMMAND>...
+       mainstay share [OPTIONS] --config <FILE> [--server <NAME>]
        mainstay share check [OPTIONS] -- <COMMAND>..."
 )]
 pub(crate) struct Share {
@@ -446,8 +451,23 @@ pub(crate) struct ShareServer {
     #[arg(long, value_name = "NAME")]
     pub(crate) env: Vec<String>,
     /// Working directory of the server; clients with another one do not share it [default: the client's]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "config")]
     pub(crate) cwd: Option<PathBuf>,
+    /// Configuration file with the server, its rules, its secrets and its sandbox; clients with other ones do not share it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Name of the server in that file, where it has several
+    #[arg(long, value_name = "NAME", requires = "config")]
+    pub(crate) server: Option<String>,
+    /// Offer only tools of this name, * for any characters; may be repeated
+    #[arg(long, value_name = "TOOL")]
+    pub(crate) allow: Vec<String>,
+    /// Do not offer tools of this name; may be repeated
+    #[arg(long, value_name = "TOOL")]
+    pub(crate) deny: Vec<String>,
+    /// Ask a person before each call of tools of this name; may be repeated
+    #[arg(long, value_name = "TOOL")]
+    pub(crate) ask: Vec<String>,
     /// The server: its program and its arguments
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<std::ffi::OsString>,

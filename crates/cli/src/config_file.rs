@@ -2,6 +2,7 @@
 //! their place.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -18,7 +19,7 @@ use crate::args::{LogLevel, Render};
 use crate::exit::{self, Failure};
 use crate::secrets::SecretSource;
 use crate::start;
-use crate::{sandbox, values};
+use crate::{config_words, json_comments, sandbox, values};
 
 /// Largest file that is read.
 const MAX_BYTES: u64 = 1024 * 1024;
@@ -174,9 +175,15 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<(String, bool)> {
         exit::warn_once(format!("{} {warning}", path.display()));
     }
     let text = String::from_utf8(file.bytes).with_context(cannot)?;
-    let is_json = path
-        .extension()
-        .is_some_and(|extension| extension == "json");
+    let extension = path.extension().and_then(OsStr::to_str);
+    // No TOML begins like this.
+    let begins = text.trim_start_matches('\u{feff}').trim_start();
+    let is_json = matches!(extension, Some("json" | "jsonc")) || begins.starts_with(['{', '/']);
+    let text = if is_json {
+        json_comments::remove(&text)
+    } else {
+        text
+    };
     Ok((text, is_json))
 }
 
@@ -202,7 +209,9 @@ impl ConfigFile {
     fn load(path: &Path) -> anyhow::Result<Self> {
         let shown = path.display();
         let (text, is_json) = read(path)?;
-        let config = Self::parse(&text, is_json).with_context(|| shown.to_string())?;
+        let config = Self::parse(&text, is_json)
+            .map_err(|error| config_words::explain(&error))
+            .with_context(|| shown.to_string())?;
         config.check().with_context(|| shown.to_string())?;
         Ok(config)
     }
@@ -212,11 +221,17 @@ impl ConfigFile {
             return toml::from_str(text)
                 .map_err(|error| anyhow!("{}", error.to_string().trim_end()));
         }
+        // An empty list would pass for a table of which every key is left out.
+        if text.trim_start().starts_with('[') {
+            bail!("the file holds a list; write an object with the members mainstay or mcpServers");
+        }
         let has_servers = |file: &Value| {
             let keys = ["mcpServers", "servers", "mcp_servers"];
             keys.iter().any(|key| file.get(key).is_some())
         };
-        if serde_json::from_str::<Value>(text).is_ok_and(|file| has_servers(&file)) {
+        // A mistake in the syntax is named before keys that would be unknown.
+        let file: Value = serde_json::from_str(text)?;
+        if has_servers(&file) {
             let ServersFile {
                 mut mainstay,
                 servers,
@@ -296,6 +311,13 @@ fn parse_any(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mistake_in_the_syntax_is_named_as_one() {
+        let error = ConfigFile::parse("{\"mcpServers\": {", true).unwrap_err();
+        let said = format!("{error:#}");
+        assert!(said.contains("EOF") && !said.contains("unknown"), "{said}");
+    }
 
     #[test]
     fn toml_and_json_say_the_same() {

@@ -1,7 +1,7 @@
 //! Exit codes, and how a failure is told on standard error.
 
 use std::collections::BTreeSet;
-use std::io::Write;
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
@@ -62,13 +62,34 @@ impl Failure {
 
 /// Writes a failure with its causes, and gives its exit code.
 pub(crate) fn report(failure: &Failure) -> ExitCode {
-    let mut stderr = std::io::stderr().lock();
+    let mut stderr = io::stderr().lock();
     let error = harmless(&format!("{:#}", failure.error));
     let _ = writeln!(stderr, "mainstay: error: {error}");
-    if let Some(hint) = &failure.hint {
+    let hint = failure.hint.as_deref();
+    if let Some(hint) = hint.or_else(|| hint_of_system(&failure.error)) {
         let _ = writeln!(stderr, "mainstay: hint: {}", harmless(hint));
     }
     ExitCode::from(failure.code)
+}
+
+/// What to do about an error of the system, where the command knows nothing better.
+fn hint_of_system(error: &anyhow::Error) -> Option<&'static str> {
+    let mut causes = error.chain();
+    let kind = causes.find_map(|cause| Some(cause.downcast_ref::<io::Error>()?.kind()))?;
+    Some(match kind {
+        io::ErrorKind::NotFound => {
+            "check the path: a relative one begins in the current directory, and a quoted ~ is not the home directory"
+        }
+        io::ErrorKind::PermissionDenied => "give this user access to it, or name another path",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "free some space there, or name a path on another disk"
+        }
+        io::ErrorKind::ReadOnlyFilesystem => "name a path on a disk that may be written",
+        io::ErrorKind::ConnectionRefused => {
+            "nothing listens there; check the address, and that the host runs"
+        }
+        _ => return None,
+    })
 }
 
 /// Text of others for a terminal: every line without escape sequences.
@@ -90,17 +111,17 @@ pub(crate) fn warn_once(warning: String) {
 /// Says something to whoever watches standard error.
 pub(crate) fn eprint_line(text: &str) {
     // Nobody is left to be told that it is gone.
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Writes to standard output. A reader that has gone is not an error.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    let mut stdout = std::io::stdout().lock();
+    let mut stdout = io::stdout().lock();
     let written = stdout
         .write_all(text.as_bytes())
         .and_then(|()| stdout.flush());
     match written {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::input(error)),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::input(error)),
         _ => Ok(()),
     }
 }

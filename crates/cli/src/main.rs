@@ -13,6 +13,7 @@ mod cache;
 mod call;
 mod client;
 mod config_file;
+mod config_words;
 mod demo;
 mod doctor;
 mod environment;
@@ -20,6 +21,7 @@ mod environment_page;
 mod errors_page;
 mod exit;
 mod hidden;
+mod json_comments;
 mod listing;
 mod local;
 mod lock;
@@ -39,6 +41,7 @@ mod server_file;
 mod servers;
 mod setup;
 mod share;
+mod skill;
 mod start;
 mod target;
 mod tasks;
@@ -144,6 +147,7 @@ fn run(arguments: Arguments, is_check: bool) -> Result<ExitCode, Failure> {
         Some(Command::Approve(approve)) => approve::run(&approve.command),
         Some(Command::Audit(audit)) => audit::run(&audit.command),
         Some(Command::Cache(cache)) => cache::run(&cache.command),
+        Some(Command::Skill(skill)) => skill::run(&skill.command),
         Some(Command::Environment(form)) => environment_page::print_page(form),
         Some(Command::Wrap(wrap)) => wrap::run(&wrap, is_check),
         Some(Command::Share(share)) => share::run(&share, is_check),

@@ -25,6 +25,8 @@ const REPLY: u64 = 16 * 1024 * 1024;
 const STATUS_PATIENCE: Duration = Duration::from_secs(4);
 /// Time for a host to stop or to roll out: longer than its own limits by default.
 const PATIENCE: Duration = Duration::from_secs(180);
+/// Pause between two looks whether a host has ended.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// A host that replied.
 struct Found {
@@ -207,7 +209,7 @@ pub(crate) fn stop(arguments: &Stop) -> Result<ExitCode, Failure> {
                 host.status.pid
             )));
         }
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::sleep(LOOK);
     }
     let name = visible(&host.status.name);
     print(&format!("stopped {name} (pid {})\n", host.status.pid))?;

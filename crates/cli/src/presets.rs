@@ -23,6 +23,8 @@ use crate::exit::Failure;
 
 /// Bytes of a client's configuration.
 const CONFIGURATION: u64 = 1 << 20;
+/// The configuration of npm in a project.
+const NPMRC: &str = ".npmrc";
 /// Letters of a server's name in the name of its cache.
 const NAME: usize = 48;
 
@@ -66,12 +68,12 @@ impl Preset {
         }
     }
 
-    /// The needs of a server that is started this way.
-    pub(crate) fn needs(self, server: Subject<'_>) -> Result<Needs, Failure> {
+    /// The needs of a server that is started this way and may change the files below `write`.
+    pub(crate) fn needs(self, server: Subject<'_>, write: &[PathBuf]) -> Result<Needs, Failure> {
         match self {
             Self::Npx => {
                 let cache = cache_of(server, self)?;
-                let registries = npm_registries(server).map_err(|error| {
+                let registries = npm_registries(server, write).map_err(|error| {
                     Failure::input(error.context("preset npx: the registry is not known"))
                         .hint("is npm installed beside npx?")
                 })?;
@@ -172,15 +174,18 @@ fn cache_of(server: Subject<'_>, preset: Preset) -> Result<PathBuf, Failure> {
 }
 
 /// The registries that npm is configured for, the default one first. npm itself knows all the places of its configuration.
-fn npm_registries(server: Subject<'_>) -> anyhow::Result<Vec<String>> {
+/// The file of the project does not count if the server may change it: it would choose the hosts that its next start opens.
+fn npm_registries(server: Subject<'_>, write: &[PathBuf]) -> anyhow::Result<Vec<String>> {
     let npm = server.program.with_file_name("npm");
     let mut command = Command::new(if npm.is_file() { npm } else { "npm".into() });
     command
         .args(["config", "list", "--json"])
         .stdin(Stdio::null());
-    if let Some(cwd) = server.cwd {
-        command.current_dir(cwd);
-    }
+    let here = server.cwd.unwrap_or(Path::new("."));
+    let here = here.canonicalize().context("npm config list --json")?;
+    let mut files = here.ancestors().map(|folder| folder.join(NPMRC));
+    let is_its = files.any(|file| write.iter().any(|path| file.starts_with(path)));
+    command.current_dir(if is_its { Path::new("/") } else { &here });
     let output = command.output().context("npm config list --json")?;
     let values: Value = serde_json::from_slice(&output.stdout).context("npm config list --json")?;
     registries_in(&values)
@@ -341,6 +346,36 @@ mod tests {
             ["https://a/", "https://b/"]
         );
         assert!(registries_in(&json!({})).is_err());
+    }
+
+    #[test]
+    fn a_project_that_the_server_may_change_names_no_registry() {
+        let folder = std::env::temp_dir().join(format!("mainstay-npmrc-{}", std::process::id()));
+        let project = folder.join("project");
+        fs::create_dir_all(project.join("data")).unwrap();
+        fs::write(project.join(NPMRC), "").unwrap();
+        let npm = "#!/bin/sh\nif [ -f .npmrc ]; then echo '{\"registry\":\"http://127.0.0.1:5432\"}'; \
+            else echo '{\"registry\":\"https://a\"}'; fi\n";
+        fs::write(folder.join("npm"), npm).unwrap();
+        let everyone = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(folder.join("npm"), everyone).unwrap();
+        let server = Subject {
+            name: "server",
+            program: &folder.join("npx"),
+            arguments: &[],
+            cwd: Some(&project),
+        };
+        let named = |write: &[PathBuf]| npm_registries(server, write).unwrap();
+        let project = project.canonicalize().unwrap();
+        assert_eq!(named(&[project.join("data")]), ["http://127.0.0.1:5432"]);
+        for write in [
+            &project,
+            &project.join(NPMRC),
+            &folder.canonicalize().unwrap(),
+        ] {
+            assert_eq!(named(std::slice::from_ref(write)), ["https://a"]);
+        }
+        let _ = fs::remove_dir_all(&folder);
     }
 
     #[test]

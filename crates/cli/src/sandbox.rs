@@ -171,6 +171,9 @@ impl Settings {
                 })?;
         }
         let (mut sandbox, private) = settings.applied(server)?;
+        if let Some(path) = profile.as_ref().filter(|_| !learns) {
+            reject_own_profile(path, &sandbox.policy)?;
+        }
         if let (true, Some(file)) = (learns, profile) {
             let file = std::path::absolute(&file)
                 .map_err(|error| Failure::input(anyhow!("{}: {error}", file.display())))?;
@@ -206,7 +209,7 @@ impl Settings {
         let mut write = absolute(&self.write, server.cwd)?;
         let (mut net, mut private) = (self.net.clone(), Vec::new());
         for preset in &self.preset {
-            let needs = preset.needs(server)?;
+            let needs = preset.needs(server, &write)?;
             runtime.extend(needs.runtime);
             private.extend(needs.write);
             variables.extend(needs.variables);
@@ -230,6 +233,26 @@ impl Settings {
             variables,
         };
         Ok((Box::new(sandbox), private))
+    }
+}
+
+/// Rejects a profile that its own server may change: the next start would give the server whatever it wrote.
+fn reject_own_profile(profile: &Path, policy: &Policy) -> Result<(), Failure> {
+    let Ok(file) = profile.canonicalize() else {
+        return Ok(());
+    };
+    let below = policy.write.iter().find(|path| file.starts_with(path));
+    match below {
+        None => Ok(()),
+        Some(path) => {
+            let said = anyhow!(
+                "the sandbox profile {} is below {}, which the server may change: it could give itself more",
+                profile.display(),
+                path.display()
+            );
+            let hint = "move the profile out of the paths of write, or name a smaller path there";
+            Err(Failure::input(said).hint(hint))
+        }
     }
 }
 
@@ -357,6 +380,26 @@ mod tests {
             table.resources.descriptors,
             Resources::default().descriptors
         );
+    }
+
+    #[test]
+    fn a_profile_that_its_server_may_change_is_refused() {
+        let folder =
+            std::env::temp_dir().join(format!("mainstay-own-profile-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("notes")).unwrap();
+        let profile = folder.join("profile.toml");
+        std::fs::write(&profile, "read = [\"/usr\"]\n").unwrap();
+        let with = |write: &Path, mode: &str| {
+            let named = json!({"profile": profile, "write": [write], "mode": mode});
+            let settings = Settings::from_value(named).unwrap().unwrap();
+            settings.sandbox(server())
+        };
+        let failure = with(&folder, "strict").unwrap_err();
+        assert!(failure.error.to_string().contains("could give itself more"));
+        assert!(with(&folder.join("notes"), "strict").is_ok());
+        // A server that is learned from may change everything anyway.
+        assert!(with(&folder, "learn").is_ok());
+        let _ = std::fs::remove_dir_all(&folder);
     }
 
     #[test]

@@ -12,7 +12,9 @@ use mainstay_contract::envelope::redact::{MARK, SHORTEST};
 use mainstay_host::config::Remote;
 use mainstay_host::files::{self, Links};
 use mainstay_host::read_secret_command;
-use serde::Deserialize;
+use mainstay_schema::Fingerprint;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::os::unix::fs::MetadataExt as _;
 
 use crate::environment::withheld;
@@ -33,7 +35,7 @@ const REFERENCES: usize = 64;
 const TIME: Duration = Duration::from_secs(60);
 
 /// Where values come from: the table `secrets` of a file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct SecretSource {
     /// A program and its arguments; it prints the value.
@@ -47,6 +49,8 @@ pub(crate) struct SecretSource {
 /// The secrets of one configuration while it is read.
 pub(crate) struct Secrets {
     source: SecretSource,
+    /// Keeps the values of this source apart from those of the file's: a server may have a source of its own.
+    scope: String,
     until: Instant,
     known: RefCell<Vec<(String, String)>>,
 }
@@ -55,11 +59,23 @@ pub(crate) struct Secrets {
 pub(crate) type Filled = (String, Vec<String>);
 
 impl Secrets {
+    /// The secrets of the whole file.
     pub(crate) fn new(source: SecretSource) -> Self {
         Self {
             source,
+            scope: String::new(),
             until: Instant::now() + TIME,
             known: RefCell::default(),
+        }
+    }
+
+    /// The secrets of one server with a source of its own.
+    pub(crate) fn of_server(source: SecretSource) -> Self {
+        // No name has a space.
+        let scope = format!("{} ", Fingerprint::of(&json!(source)));
+        Self {
+            scope,
+            ..Self::new(source)
         }
     }
 
@@ -99,7 +115,8 @@ impl Secrets {
         if self.known.borrow().len() >= REFERENCES {
             bail!("the file names more than {REFERENCES} secrets");
         }
-        let value = start::secret(name, || self.read(name));
+        let kept = format!("{}{name}", self.scope);
+        let value = start::secret(&kept, || self.read(name));
         let value = value.with_context(|| format!("the secret {name}"))?;
         self.known
             .borrow_mut()

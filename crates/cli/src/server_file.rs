@@ -16,8 +16,8 @@ use serde_json::{Map, Value};
 
 use crate::config_file::{self, ConfigFile, HOST_KEYS};
 use crate::remote_server::{self, RemoteSettings};
-use crate::sandbox;
 use crate::secrets::{self, SecretSource, Secrets};
+use crate::{config_words, sandbox};
 
 /// Longest line of a client or of a wrapped server.
 pub(crate) const FRAME_BYTES: usize = 16 * 1024 * 1024;
@@ -26,6 +26,8 @@ pub(crate) const FRAME_BYTES: usize = 16 * 1024 * 1024;
 const MORE_KEYS: [&str; 7] = [
     "limits", "isolate", "prefix", "remote", "sandbox", "secrets", "shared",
 ];
+/// Restrictions of a whole file, which a host of one server would leave out.
+const OF_ALL_SERVERS: [&str; 2] = ["approvals", "quotas"];
 /// Longest time for a server to open a session. The first start of `npx`, `uvx` or a container downloads
 /// its program, and the client decides how long it waits for that.
 const START_TIMEOUT_MS: u64 = 600_000;
@@ -52,6 +54,8 @@ pub(crate) struct ServerEntry {
     pub(crate) rules: Rules,
     /// The host's own settings; only those of `HOST_KEYS` can be set here.
     pub(crate) host: ConfigFile,
+    /// The names of those settings.
+    pub(crate) host_keys: Vec<String>,
     /// What the file says about limits, over those of a wrapped server.
     pub(crate) limits: Limits,
     pub(crate) isolate: bool,
@@ -76,6 +80,7 @@ impl Default for ServerEntry {
             remote: None,
             rules: Rules::default(),
             host: ConfigFile::default(),
+            host_keys: Vec::new(),
             limits: default_limits(false),
             isolate: false,
             sandbox: None,
@@ -143,6 +148,23 @@ struct Written {
     mainstay: Map<String, Value>,
 }
 
+impl Written {
+    /// Reads an entry. A mistake names its member.
+    fn of(entry: &Value) -> anyhow::Result<Self> {
+        let error = match serde_json::from_value(entry.clone()) {
+            Ok(written) => return Ok(written),
+            Err(error) => error,
+        };
+        let mut members = entry.as_object().into_iter().flatten();
+        let wrong = members.find_map(|(name, value)| {
+            let alone = Map::from_iter([(name.clone(), value.clone())]);
+            let error = serde_json::from_value::<Self>(Value::Object(alone)).err()?;
+            Some(anyhow!("{name}: {error}"))
+        });
+        Err(wrong.unwrap_or_else(|| error.into()))
+    }
+}
+
 /// Every server of a file that `serve` starts, by its key. Clients leave out those with `disabled`.
 pub(crate) fn entries(
     servers: &Map<String, Value>,
@@ -154,6 +176,7 @@ pub(crate) fn entries(
     let mut entries = Vec::new();
     for (name, entry) in enabled {
         let entry = read(name, entry, false, secrets, variable);
+        let entry = entry.map_err(|error| config_words::explain(&error));
         let mut entry = entry.with_context(|| format!("server {name}"))?;
         // The host's own keys have their place beside the servers.
         let lock = entry.host.lock.take();
@@ -183,7 +206,9 @@ pub(crate) fn load(
     variable: impl Fn(&str) -> Option<String>,
 ) -> anyhow::Result<ServerEntry> {
     let (text, is_json) = config_file::read(path)?;
-    parse(&text, is_json, wanted, is_remote, &variable).with_context(|| path.display().to_string())
+    parse(&text, is_json, wanted, is_remote, &variable)
+        .map_err(|error| config_words::explain(&error))
+        .with_context(|| path.display().to_string())
 }
 
 fn parse(
@@ -198,10 +223,17 @@ fn parse(
     } else {
         toml::from_str(text).map_err(|error| anyhow!("{}", error.to_string().trim_end()))?
     };
-    let source = match is_json {
-        true => file.get("mainstay").and_then(|ours| ours.get("secrets")),
-        false => file.get("secrets"),
+    let ours = match is_json {
+        true => file.get("mainstay"),
+        false => Some(&file),
     };
+    let has = |key: &&str| ours.is_some_and(|ours| ours.get(key).is_some());
+    if let Some(key) = OF_ALL_SERVERS.iter().find(|key| has(key)) {
+        bail!(
+            "{key} of all servers of a file is for mainstay serve; write it under mainstay of the server, or leave it out"
+        );
+    }
+    let source = ours.and_then(|ours| ours.get("secrets"));
     let secrets = Secrets::new(source_of(source.cloned())?);
     let servers = ["mcpServers", "servers", "mcp_servers"]
         .iter()
@@ -216,6 +248,7 @@ fn parse(
             .iter()
             .next()
             .ok_or_else(|| anyhow!("the file has no server"))?,
+        None if servers.is_empty() => bail!("the file has no server; add one to mcpServers"),
         None => bail!(
             "the file has several servers ({}); choose one with --server",
             names()
@@ -232,7 +265,7 @@ fn read(
     secrets: &Secrets,
     variable: &impl Fn(&str) -> Option<String>,
 ) -> anyhow::Result<ServerEntry> {
-    let mut written: Written = serde_json::from_value(entry.clone())?;
+    let mut written = Written::of(entry)?;
     let expand = |text: &str| expand(text, variable);
     let is_remote = is_remote || remote_server::is_remote(entry);
     let ours = &mut written.mainstay;
@@ -243,8 +276,10 @@ fn read(
         bail!("under mainstay: unknown field `{unknown}`, expected one of {known}");
     }
     let of_host = HOST_KEYS.iter().filter_map(|key| ours.remove_entry(*key));
-    let of_host = Value::Object(of_host.collect());
-    let host: ConfigFile = serde_json::from_value(of_host).context("under mainstay")?;
+    let of_host: Map<String, Value> = of_host.collect();
+    let host_keys = of_host.keys().cloned().collect();
+    let host: ConfigFile =
+        serde_json::from_value(Value::Object(of_host)).context("under mainstay")?;
     let limits = ours.remove("limits");
     let prefix = ours.remove("prefix");
     let remote = ours.remove("remote").map(serde_json::from_value);
@@ -254,7 +289,7 @@ fn read(
         None => None,
     };
     let own = ours.remove("secrets");
-    let own = own.map(|own| source_of(Some(own)).map(Secrets::new));
+    let own = own.map(|own| source_of(Some(own)).map(Secrets::of_server));
     let own = own.transpose().context("under mainstay")?;
     let secrets = own.as_ref().unwrap_or(secrets);
     let shared = ours.remove("shared");
@@ -331,6 +366,7 @@ fn read(
         remote,
         rules,
         host,
+        host_keys,
         limits,
         isolate: isolate.context("under mainstay.isolate")?.unwrap_or(false),
         sandbox,
@@ -443,6 +479,12 @@ mod tests {
         }
         let alone = r#"{"mcpServers": {"a": {"command": "x", "mainstay": {"remote": {}}}}}"#;
         assert!(said(alone, None).contains("belongs to a server with a url"));
+        for key in OF_ALL_SERVERS {
+            let text = format!(
+                r#"{{"mainstay": {{"{key}": {{}}}}, "mcpServers": {{"a": {{"command": "x"}}}}}}"#
+            );
+            assert!(said(&text, None).contains("for mainstay serve"), "{key}");
+        }
         let unset = r#"{"mcpServers": {"a": {"command": "${NOPE}"}}}"#;
         assert!(said(unset, None).contains("NOPE is not set"));
         let input = r#"{"servers": {"a": {"command": "x", "args": ["${input:key}"]}}}"#;

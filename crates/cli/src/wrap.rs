@@ -10,8 +10,8 @@ use anyhow::anyhow;
 use mainstay_contract::envelope::redact::Redactor;
 use mainstay_host::Log;
 use mainstay_host::config::{
-    Changed, Command, EnvelopeMode, Found, ReadLock, Remote, Reread, ServerLaunch, Transport,
-    TreeKill, Watched,
+    Changed, Command, EnvelopeMode, Found, ReadLock, Remote, Reread, Sandbox, ServerLaunch,
+    Transport, TreeKill, Watched,
 };
 use mainstay_host::wrap::WrapConfig;
 use mainstay_host::{check_wrapped_state, serve_wrapped};
@@ -153,6 +153,56 @@ struct Wanted {
     entry: ServerEntry,
     server: WantedServer,
     isolates: bool,
+}
+
+/// A server of a command line and a file, for the share host.
+pub(crate) struct Named {
+    pub(crate) entry: ServerEntry,
+    pub(crate) program: PathBuf,
+    pub(crate) arguments: Vec<OsString>,
+    pub(crate) isolates: bool,
+}
+
+impl Named {
+    /// Reads the file. `None` for a server at a URL.
+    pub(crate) fn read(rules: &WrapRules, command: &[OsString]) -> Result<Option<Self>, Failure> {
+        let Wanted {
+            entry,
+            server,
+            isolates,
+        } = Wanted::read(rules, command)?;
+        let WantedServer::Process { program, arguments } = server else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            entry,
+            program,
+            arguments,
+            isolates,
+        }))
+    }
+
+    /// The name of the server: its key in the file, else one made from its command.
+    pub(crate) fn name(&self) -> String {
+        match self.entry.name.as_str() {
+            "" => name_of(&self.program, &self.arguments),
+            name => name.to_owned(),
+        }
+    }
+
+    /// Its sandbox, if it has one.
+    pub(crate) fn sandbox(&self, name: &str) -> Result<Option<Box<Sandbox>>, Failure> {
+        let subject = Subject {
+            name,
+            program: &self.program,
+            arguments: &self.arguments,
+            cwd: self.entry.cwd.as_deref(),
+        };
+        let sandbox = self.entry.sandbox.as_ref();
+        sandbox
+            .map(|settings| settings.sandbox(subject))
+            .transpose()
+    }
 }
 
 /// The server itself.
@@ -447,6 +497,8 @@ fn apply(rules: &WrapRules, entry: &mut ServerEntry) -> Result<(), Failure> {
         if !rules.net.is_empty() {
             settings.net.clone_from(&rules.net);
         }
+    } else if let Some(settings) = &mut entry.sandbox {
+        settings.env.extend(rules.env.iter().cloned());
     }
     let target = &mut entry.rules;
     if let Some(bytes) = rules.max_output {

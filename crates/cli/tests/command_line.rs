@@ -462,6 +462,24 @@ fn mistakes_on_the_command_line_are_told_with_a_way_out() {
         ("bad_count", &["serve", "--search-above", "many"]),
         ("small_output", &["wrap", "--max-output", "10", "--", "cat"]),
         ("packs_in_one_option", &["tools", "--pack", "asset,code"]),
+        ("lock_as_word", &["lock", "write", "my.lock", "--", "cat"]),
+        (
+            "lock_as_option",
+            &["lock", "check", "--lock", "x", "--", "cat"],
+        ),
+        ("lock_option_for_command", &["lock", "--write"]),
+        ("json_of_call", &["call", "--json", "list_schemas"]),
+        ("verbose", &["-v"]),
+        ("host_by_name", &["rollout", "team"]),
+        ("host_by_pid", &["stop", "123"]),
+        ("unknown_subcommand", &["cache", "rm"]),
+        ("nothing_to_adopt", &["adopt"]),
+        ("nothing_to_call", &["call"]),
+        ("nothing_to_share", &["share"]),
+        ("nothing_to_check", &["share", "check"]),
+        ("no_task_id", &["tasks", "show"]),
+        ("no_file_to_validate", &["validate", "/nowhere/x.json"]),
+        ("quoted_home", &["adopt", "~/.nowhere.json"]),
     ] {
         insta::assert_snapshot!(name, shown(&run(words)));
     }
@@ -583,6 +601,15 @@ fn mistakes_in_a_configuration_are_told_with_their_place() {
         "config_servers",
         told("e.json", "{\"mcpServers\": {\"a\": {}}}")
     );
+    insta::assert_snapshot!("config_of_a_list", told("h.json", "[]"));
+    insta::assert_snapshot!("config_no_table", told("i.toml", "limits = 5\n"));
+    let strange = "[servers.a]\ncommand = \"cat\"\nargs = \"x\"\n";
+    insta::assert_snapshot!("config_server_member", told("j.toml", strange));
+    let path = folder.path().join("k.json");
+    std::fs::write(&path, "{\"mcpServers\": {}}").unwrap();
+    let output = mainstay().args(["wrap", "--config"]).arg(&path).output();
+    let said = shown(&output.unwrap()).replace(&folder.path().display().to_string(), "FOLDER");
+    insta::assert_snapshot!("config_without_servers", said);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Every command in the README, in `docs` and in `examples` is run as written, and must print what its
+//! Every command in the README, in `docs`, in `examples` and in `skills` is run as written, and must print what its
 //! page shows.
 //!
 //! How a page is written:
@@ -82,7 +82,11 @@ fn repository() -> PathBuf {
 fn pages() -> Vec<PathBuf> {
     let root = repository();
     let mut pages = vec![root.join("README.md")];
-    let mut folders = vec![root.join("docs"), root.join("examples")];
+    let mut folders = vec![
+        root.join("docs"),
+        root.join("examples"),
+        root.join("skills"),
+    ];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::fault::Fault;
 use crate::health::Health;
@@ -76,6 +77,26 @@ pub struct SharedServer {
     pub directory: String,
     /// Its whole environment.
     pub environment: BTreeMap<String, String>,
+    /// The settings of its entry in a configuration file; servers with different settings are different servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings: Option<SharedSettings>,
+}
+
+/// The settings of a shared server. The host reads them as those of its own configuration file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SharedSettings {
+    pub rules: Value,
+    pub limits: Value,
+    /// Its sandbox; without one it may do everything that its user may do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<Value>,
+    /// It runs in a PID namespace of its own.
+    #[serde(default)]
+    pub isolate: bool,
+    /// The values in its environment that logs must not show.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<String>,
 }
 
 /// The host's reply.

@@ -70,6 +70,7 @@ limits! {
     share_idle_ms: u64 = 600_000, 1_000 => DAY_MS, "time without clients after which the host of mainstay share ends";
     http_header_ms: u64 = 15_000, 100 => DAY_MS, "time for the head of an HTTP request, and for an idle connection";
     http_body_ms: u64 = 30_000, 100 => DAY_MS, "time for the body of an HTTP request, and for a client to take what it was sent";
+    http_keep_alive_ms: u64 = 15_000, 1_000 => DAY_MS, "silence on an HTTP stream after which the host writes a comment, so that no proxy closes the stream";
     resume_bytes: usize = MIB, 4 * KIB => 64 * MIB, "events of one HTTP session that are kept for a stream that breaks";
     wrapped_workers: usize = 32, 1 => 4096, "servers that one wrapping host runs at the same time, one for each connection";
     call_timeout_ms: u64 = 120_000, 1 => DAY_MS, "time for a call";

@@ -247,7 +247,7 @@ pub struct Sandbox {
 
 impl Sandbox {
     /// True if the worker inherits a variable of the host.
-    pub(crate) fn passes(&self, name: &OsStr) -> bool {
+    pub fn passes(&self, name: &OsStr) -> bool {
         let Some(name) = name.to_str() else {
             return false;
         };

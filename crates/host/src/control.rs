@@ -36,6 +36,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Time to send a request once the host pauses for an upgrade.
 const LAST: Duration = Duration::from_millis(300);
 
+/// Pause after a request could not be accepted.
+const RETRY: Duration = Duration::from_millis(100);
+
 /// The reason while no request can be read.
 const NO_DESCRIPTORS: &str = "the host is out of file descriptors";
 
@@ -94,7 +97,7 @@ pub(crate) async fn listen<E: From<Control> + Send + 'static>(
     events: mpsc::Sender<E>,
     (log, audit): (Log, AuditLog),
     reading: Arc<()>,
-    mut pause: Pause,
+    pause: Pause,
 ) {
     let mut warning = Seldom::default();
     loop {
@@ -123,7 +126,7 @@ pub(crate) async fn listen<E: From<Control> + Send + 'static>(
                         }
                     }
                     let (events, reading) = (events.clone(), Arc::clone(&reading));
-                    let mut pause = pause.clone();
+                    let pause = pause.clone();
                     tokio::spawn(async move {
                         tokio::select! {
                             () = converse(fd, is_operator, is_same_user, events) => {}
@@ -138,7 +141,7 @@ pub(crate) async fn listen<E: From<Control> + Send + 'static>(
                 }
                 Err(error) => {
                     warning.warn(&log, &format!("reason=control_refused {error}"));
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    tokio::time::sleep(RETRY).await;
                 }
             },
             () = events.closed() => return,

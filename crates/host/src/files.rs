@@ -23,9 +23,14 @@ pub const PRIVATE: u32 = 0o600;
 pub fn create_private(folder: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     match builder.recursive(true).mode(0o700).create(folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(named(folder, &error)),
         _ => verify_private(folder),
     }
+}
+
+/// Adds the path to an error of the system.
+pub(crate) fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 /// As [`create_private`], for a directory whose name is ours: one that this user made too open is closed.
@@ -33,7 +38,9 @@ pub fn create_own(folder: &Path) -> io::Result<()> {
     let Err(error) = create_private(folder) else {
         return Ok(());
     };
-    let facts = fs::symlink_metadata(folder)?;
+    let Ok(facts) = fs::symlink_metadata(folder) else {
+        return Err(error);
+    };
     if !facts.is_dir() || facts.uid() != rustix::process::geteuid().as_raw() {
         return Err(error);
     }
@@ -42,7 +49,7 @@ pub fn create_own(folder: &Path) -> io::Result<()> {
 
 /// Rejects a directory that belongs to another user or that other users may write to.
 pub fn verify_private(folder: &Path) -> io::Result<()> {
-    let facts = fs::symlink_metadata(folder)?;
+    let facts = fs::symlink_metadata(folder).map_err(|error| named(folder, &error))?;
     let ours = facts.uid() == rustix::process::geteuid().as_raw();
     if facts.is_dir() && ours && facts.mode() & 0o022 == 0 {
         return Ok(());

@@ -31,6 +31,7 @@ mod entropy;
 mod envelopes;
 mod file_watch;
 pub mod files;
+mod flag;
 mod forwarded;
 mod http;
 mod io;

@@ -131,6 +131,17 @@ impl Log {
         }
     }
 
+    /// Passes on a warning of a worker, which only the worker can give: a command that is else silent shows it, too.
+    pub(crate) fn warn_of_worker(&self, worker: &str, warning: &str) {
+        if self.level == Level::Quiet {
+            return self.pass_on(&format!("mainstay: warning: {worker}: {warning}"));
+        }
+        self.say(
+            Level::Warn,
+            format!("{worker} mcp:warning reason={warning}"),
+        );
+    }
+
     /// Passes on a line of a wrapped server's, as it is but for control characters.
     pub(crate) fn pass_on(&self, text: &str) {
         let entry = Entry::Line(format!("{}\n", one_line(text)));

@@ -304,6 +304,13 @@ impl Plan {
         let keep = config.limits.diagnostics;
         // Over HTTP any call may have an idempotency key.
         let is_http = matches!(config.transport, Transport::Http(_));
+        if config.state_dir.is_none() && config.rules.keeps_tasks() {
+            let said = "there is no directory for them; set MAINSTAY_STATE_DIR to an absolute path";
+            log.say(
+                Level::Warn,
+                format!("mcp:warning reason=tasks_not_recorded {said}"),
+            );
+        }
         let directory = config.state_dir.as_deref();
         let directory = directory.filter(|_| is_http || config.rules.keeps_tasks());
         let store = directory.map(|directory| TaskStore::new(directory, &config.limits));

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::defect::{Defect, is_planted};
 
+/// How many times its limit a queue takes of all sessions together.
+const SHARES: usize = 16;
+
 /// Calls in the order in which they will be sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Queue {
@@ -37,6 +40,24 @@ impl Queue {
     /// A new call, last in line.
     pub fn push(&mut self, call: CallId, pace: Pace) -> Result<(), Full> {
         if self.calls.len() >= self.limit && !is_planted(Defect::QueueUnbounded) {
+            return Err(Full);
+        }
+        self.calls.push_back((call, pace));
+        Ok(())
+    }
+
+    /// A new call of one of several sessions, each of which has the limit for itself. `is_own` is true for calls of the
+    /// same session.
+    pub fn push_shared(
+        &mut self,
+        call: CallId,
+        pace: Pace,
+        is_own: impl Fn(CallId) -> bool,
+    ) -> Result<(), Full> {
+        let own = || self.calls.iter().filter(|(call, _)| is_own(*call)).count();
+        let is_full = self.calls.len() >= self.limit.saturating_mul(SHARES)
+            || self.calls.len() >= self.limit && own() >= self.limit;
+        if is_full && !is_planted(Defect::QueueUnbounded) {
             return Err(Full);
         }
         self.calls.push_back((call, pace));
@@ -94,5 +115,26 @@ mod tests {
             Some(CallId::new(2))
         );
         assert_eq!(queue.len(), 1);
+    }
+
+    #[test]
+    fn sessions_that_share_a_queue_each_have_its_limit() {
+        let mut queue = Queue::new(2);
+        let session = |call: CallId| call.get() / 100;
+        let mut push = |call: u64| {
+            let call = CallId::new(call);
+            queue.push_shared(call, Pace::Short, |other| session(other) == session(call))
+        };
+        assert_eq!([push(1), push(2), push(3)], [Ok(()), Ok(()), Err(Full)]);
+        assert_eq!(
+            [push(101), push(102), push(103)],
+            [Ok(()), Ok(()), Err(Full)]
+        );
+        let taken = (2..100).filter(|session| push(session * 100).is_ok());
+        assert_eq!(
+            taken.count() + 4,
+            2 * SHARES,
+            "all of them together are bounded"
+        );
     }
 }

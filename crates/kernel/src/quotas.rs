@@ -202,7 +202,10 @@ impl Quotas {
         let own = of_caller(limits);
         let own = (own != Quota::default()).then(|| (String::new(), own));
         let fitting = self.tools.iter();
-        let fitting = fitting.filter(|(pattern, _)| crate::server::fits(pattern, tool));
+        // A server may take a name in any case for the same tool.
+        let tool = tool.to_lowercase();
+        let fits = |pattern: &str| crate::server::fits(&pattern.to_lowercase(), &tool);
+        let fitting = fitting.filter(|(pattern, _)| fits(pattern));
         let fitting = fitting.map(|(pattern, quota)| (pattern.clone(), quota.clone()));
         own.into_iter().chain(fitting).collect()
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::Conduct;
 use crate::action::Manner;
 use crate::call::Late;
-use crate::queue::Queue;
+use crate::queue::{Full, Queue};
 use crate::supervisor::{Policy, Supervisor};
 use crate::time::Time;
 
@@ -47,6 +47,9 @@ pub struct Slot {
     pub proven: bool,
     /// Its server runs on another machine.
     pub is_remote: bool,
+    /// Several sessions use it, and none may keep the others from it.
+    #[serde(default)]
+    pub is_shared: bool,
 }
 
 /// A worker beside the one that serves.
@@ -159,6 +162,9 @@ pub enum Run {
         until: Time,
         /// If that is not heeded.
         late: Late,
+        /// The session that asked for it.
+        #[serde(default)]
+        session: Option<SessionId>,
     },
 }
 
@@ -197,6 +203,21 @@ impl Slot {
             in_vain: 0,
             proven: false,
             is_remote: false,
+            is_shared: false,
+        }
+    }
+
+    /// Adds a call to the queue. `is_own` is true for calls of the same session: each session that shares the slot has
+    /// the queue's limit for itself.
+    pub fn queue_call(
+        &mut self,
+        call: CallId,
+        pace: Pace,
+        is_own: impl Fn(CallId) -> bool,
+    ) -> Result<(), Full> {
+        match self.is_shared {
+            true => self.queue.push_shared(call, pace, is_own),
+            false => self.queue.push(call, pace),
         }
     }
 

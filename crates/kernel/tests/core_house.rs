@@ -11,6 +11,7 @@
     reason = "shared helpers; a test that cannot go on should say where"
 )]
 
+mod merged_names;
 mod shared_servers;
 mod shell;
 
@@ -23,7 +24,7 @@ use mainstay_contract::outcome::{Outcome, Problem, Success};
 use mainstay_kernel::core::action::{CoreAction, CoreEvent};
 use serde_json::{Value, json};
 
-use self::shell::{Shell, wrapping};
+use self::shell::{Server, Shell, wrapping};
 
 fn house(is_modern: bool) -> Shell {
     let mut shell = Shell::new(wrapping(json!({ "system_tools": true })));
@@ -289,6 +290,24 @@ fn a_host_tries_its_server_once_before_it_is_ready_and_again_when_one_never_answ
     let lost: Vec<_> = shell.core.health(shell.now).workers;
     assert_eq!(lost, [], "no slot is left");
     assert_eq!(announced(&shell), 1, "once");
+}
+
+#[test]
+fn a_host_is_not_ready_while_its_server_has_answered_nothing() {
+    let mut config = wrapping(json!({ "remember": false }));
+    config.servers[0].trial = true;
+    let pending = Server {
+        opens: false,
+        ..Server::default()
+    };
+    let mut shell = Shell::with_server(config, pending);
+    assert_eq!((spawned(&shell), announced(&shell)), (1, 0));
+    assert!(!shell.core.is_ready(), "it runs, and has answered nothing");
+    shell.server.opens = true;
+    shell.crash(shell.newest());
+    shell.wait(10_000);
+    assert!(shell.core.is_ready());
+    assert_eq!(announced(&shell), 1);
 }
 
 #[test]

@@ -12,14 +12,18 @@
 
 mod shell;
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use mainstay_contract::dialect::Op;
 use mainstay_contract::outcome::Success;
 use mainstay_contract::tool::Catalog;
 use mainstay_kernel::core::action::{CoreAction, CoreEvent};
 use mainstay_kernel::{Core, STATE_VERSION, StateError};
 use mainstay_schema::check::Verdict;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use self::shell::{Shell, packs, wrapping};
+use self::shell::{Shell, packs, sharing, wrapping};
 
 fn busy_shell() -> Shell {
     let mut shell = Shell::new(wrapping(json!({})));
@@ -154,4 +158,88 @@ fn the_next_worker_of_an_upgraded_pack_may_announce_another_catalog_once() {
     let changes = done.changes.join("; ");
     assert!(changes.contains("type of an argument changed"), "{changes}");
     assert!(!changes.contains("to do"), "{changes}");
+}
+
+/// Hosts in the middle of their work, with as many kinds of state as a test can bring about.
+fn busy_hosts() -> Vec<Shell> {
+    let mut alone = busy_shell();
+    alone.server.opens = false;
+    let first = alone.newest();
+    alone.crash(first);
+    alone.wait(50);
+    let mut packs = Shell::new(packs(&["a", "b"]));
+    let client = packs.greet();
+    packs.call(client, 1, "write", json!({}));
+    let mut config = sharing();
+    config.limits.standby = 1;
+    let mut shared = Shell::new(config);
+    shared.server.capabilities["resources"] = json!({ "subscribe": true });
+    let (ada, bob) = (shared.greet_with("token:ada"), shared.greet());
+    for (session, uri) in [(ada, "one:a"), (bob, "two:a")] {
+        shared.ask(session, "1", "tools/list", json!({}));
+        shared.ask(session, "2", "resources/list", json!({}));
+        shared.ask(session, "3", "resources/subscribe", json!({ "uri": uri }));
+        shared.ask(session, "4", "logging/setLevel", json!({ "level": "info" }));
+        for (id, tool) in [(5, "one__write"), (6, "second__once"), (7, "read")] {
+            shared.call(session, id, tool, json!({ "who": session.get() }));
+        }
+    }
+    let name = "one__write".to_owned();
+    let arguments = json!({}).into();
+    shared.ask_single("token:bob", Op::CallTool { name, arguments });
+    // It waits for a list.
+    shared.server.answers_lists = false;
+    shared.ask(bob, "8", "tools/list", json!({}));
+    vec![alone, packs, shared]
+}
+
+/// The kind of a value. For an object a line with the kinds of its members is added to `shape`.
+fn kind_of(value: &Value, shape: &mut BTreeSet<String>) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "text",
+        Value::Array(items) => {
+            for item in items {
+                kind_of(item, shape);
+            }
+            "list"
+        }
+        Value::Object(members) => {
+            let mut kinds = BTreeSet::new();
+            for (name, member) in members {
+                let is_number = name.parse::<u64>().is_ok();
+                let name = if is_number { "N" } else { name };
+                kinds.insert(format!("{name}:{}", kind_of(member, shape)));
+            }
+            shape.insert(kinds.into_iter().collect::<Vec<_>>().join(" "));
+            "object"
+        }
+    }
+}
+
+#[test]
+fn the_saved_state_changes_its_shape_only_with_its_version() {
+    let mut shape = BTreeSet::new();
+    for host in busy_hosts() {
+        let state = host.core.save().unwrap();
+        assert_eq!(Core::restore(&state), Ok(host.core));
+        let state: Value = serde_json::from_str(&state).unwrap();
+        kind_of(&state["core"], &mut shape);
+    }
+    let kept = include_str!("data/state-shape.txt");
+    let kept: BTreeSet<String> = kept.lines().map(str::to_owned).collect();
+    shape.insert(format!("version {STATE_VERSION}"));
+    let fresh = Path::new(env!("CARGO_TARGET_TMPDIR")).join("state-shape.txt");
+    let lines: Vec<&str> = shape.iter().map(String::as_str).collect();
+    std::fs::write(&fresh, lines.join("\n") + "\n").unwrap();
+    let less: Vec<_> = kept.difference(&shape).take(20).collect();
+    let more: Vec<_> = shape.difference(&kept).take(20).collect();
+    assert!(
+        less.is_empty() && more.is_empty(),
+        "the shape of the saved state has changed: {less:#?} became {more:#?}; raise STATE_VERSION, so that hosts of \
+         earlier builds are refused by name at an upgrade, then replace tests/data/state-shape.txt by {}",
+        fresh.display()
+    );
 }

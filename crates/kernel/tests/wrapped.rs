@@ -35,6 +35,18 @@ fn lenient(limits: Limits) -> Desk {
     desk
 }
 
+/// A server that several sessions share.
+fn shared(limits: Limits) -> Desk {
+    let mut desk = Desk::with_pings(limits.clone());
+    desk.kernel = Kernel::seeded(limits, 0);
+    let slot = desk.kernel.add_slot("a", Conduct::Lenient, None);
+    desk.kernel.share_slot(slot);
+    desk.kernel.warm(desk.now, slot);
+    desk.ready(1);
+    desk.did();
+    desk
+}
+
 fn without_pings() -> Limits {
     Limits {
         ping_interval_ms: 0,
@@ -138,6 +150,64 @@ fn calls_that_never_end_do_not_use_up_the_places() {
         desk.kernel.handle_pong(desk.now, Generation::new(1));
         desk.did();
     }
+}
+
+#[test]
+fn no_session_keeps_the_others_from_a_server_that_they_share() {
+    let limits = Limits {
+        pool: 4,
+        queue: 2,
+        ..without_pings()
+    };
+    let mut desk = shared(limits);
+    let (first, second, third) = (desk.open(), desk.open(), desk.open());
+    for id in ["1", "2", "3", "4", "5"] {
+        ask_patiently(&mut desk, first, id);
+    }
+    // It has two places and two in the queue.
+    assert_eq!(
+        desk.did(),
+        ["send 1 to 1", "send 2 to 1", "end 5 Overloaded"]
+    );
+    ask_patiently(&mut desk, second, "6");
+    ask_patiently(&mut desk, second, "7");
+    assert_eq!(desk.did(), ["send 6 to 1"]);
+    ask_patiently(&mut desk, third, "8");
+    assert_eq!(
+        desk.did(),
+        ["send 8 to 1"],
+        "each new session finds a place"
+    );
+    desk.answer(1, 6, tool_answer());
+    assert_eq!(desk.did(), ["end 6 ok", "send 7 to 1"]);
+    desk.answer(1, 1, tool_answer());
+    desk.answer(1, 8, tool_answer());
+    assert_eq!(desk.did(), ["end 1 ok", "end 8 ok", "send 3 to 1"]);
+}
+
+#[test]
+fn cancelled_calls_of_a_session_do_not_keep_the_others_from_a_server() {
+    let limits = Limits {
+        pool: 4,
+        ..without_pings()
+    };
+    let mut desk = shared(limits);
+    let (first, second) = (desk.open(), desk.open());
+    // The server answers no cancelled call, as MCP asks of it.
+    for id in ["1", "2", "3", "4"] {
+        ask_patiently(&mut desk, first, id);
+        desk.cancel(first, id, Silent);
+    }
+    let did = desk.did();
+    let sent = did.iter().filter(|did| did.starts_with("send"));
+    assert_eq!(sent.count(), 2, "{did:?}");
+    ask_patiently(&mut desk, first, "5");
+    assert_eq!(desk.did(), [""; 0]);
+    ask_patiently(&mut desk, second, "6");
+    assert_eq!(desk.did(), ["send 6 to 1"]);
+    // After the grace its places are free again.
+    desk.wait(2000);
+    assert!(desk.did().contains(&"send 5 to 1".to_owned()));
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Measures `auto` on queries that were drawn by a seed instead of chosen: pasted texts, qualified
-//! names, names that do not exist, and names with a mistake; and how many bytes an answer takes
+//! Measures `auto` on queries that were drawn by a seed instead of chosen: pasted texts, messages
+//! with values in place of what stands for them in the source, qualified names, names that do not exist, and names with a mistake; and how many bytes an answer takes
 //! until its first relevant line.
 //!
 //! ```text
@@ -184,6 +184,24 @@ fn mistake(name: &str, dice: &mut Dice) -> String {
     letters.into_iter().collect()
 }
 
+/// A text with values where it has `{}`, `{name}`, `%s` or the like; nothing if it has none.
+fn filled(text: &str, dice: &mut Dice) -> Option<String> {
+    let (mut out, mut rest, mut any) = (String::new(), text, false);
+    while let Some(at) = rest.find(['{', '%']) {
+        out.push_str(&rest[..at]);
+        let (sign, behind) = rest[at..].split_at(1);
+        let end = match sign {
+            "{" => behind.find('}')? + 1,
+            _ => behind.find(|c: char| c.is_ascii_alphabetic())? + 1,
+        };
+        out.push_str(["7", "/srv/x.toml", "'egret'", "0x1f"][dice.below(4)]);
+        rest = &behind[end..];
+        any = true;
+    }
+    out.push_str(rest);
+    any.then_some(out)
+}
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [cache, seed, roots @ ..] = arguments.as_slice() else {
@@ -218,6 +236,29 @@ fn main() {
                 until.push(at + text.len());
             }
             answers.push(said.len());
+        }
+        // Its own dice, so that the others are drawn as before.
+        let mut values = Dice(seed.parse::<u64>().unwrap() * 2 + 1);
+        let mut tried = 0;
+        for (text, path) in values.draw(&quoted, quoted.len()) {
+            let Some(message) = filled(&text, &mut values) else {
+                continue;
+            };
+            if tried == EACH {
+                break;
+            }
+            if text.split_whitespace().count() < 5 || tree.occurs(&text) != 1 {
+                continue;
+            }
+            tried += 1;
+            let (answer, _) = tree.ask(&message);
+            let lines = (1..).zip(tree.files[&path].lines());
+            let mut having = lines.filter(|(_, own)| own.contains(&text));
+            let held = having.any(|(line, _)| shows(&answer, &path, line));
+            shares
+                .entry("message with values, line shown first")
+                .or_default()
+                .count(held, &message);
         }
         let definitions = tree.definitions();
         let owned: Vec<Definition> = definitions

@@ -64,6 +64,89 @@ fn a_sentence_that_is_nowhere_is_not_taken_for_its_last_word() {
 }
 
 #[test]
+fn a_message_with_values_finds_the_text_that_it_was_made_of() {
+    let place = Place::with(&[
+        (
+            "src/link.rs",
+            "fn other() {}\nfn open(at: usize) -> String {\n    format!(\"cannot connect to broker at {at}: connection refused\")\n}\nfn connect(broker: u8) { open(3) }\n",
+        ),
+        (
+            "src/config.py",
+            "def load(path):\n    raise ValueError(\"config file '%s' is not readable\" % path)\n",
+        ),
+    ]);
+    let pack = place.built();
+    for (query, path, line) in [
+        (
+            "cannot connect to broker at 7: connection refused",
+            "src/link.rs",
+            3,
+        ),
+        (
+            "ValueError: config file '/etc/a.toml' is not readable",
+            "src/config.py",
+            2,
+        ),
+    ] {
+        let answer = search(&pack, &json!({"query": query}));
+        assert_eq!(answer["hits"][0]["path"], path, "{answer}");
+        assert_eq!(answer["hits"][0]["match_lines"], json!([line]), "{answer}");
+        assert_eq!(answer["confidence"], "near", "{answer}");
+    }
+    // Words that are nowhere in this order are related at best.
+    let answer = search(
+        &pack,
+        &json!({"query": "refused connection 7: broker at connect cannot"}),
+    );
+    assert_eq!(answer["kind"], "ranked", "{answer}");
+}
+
+#[test]
+fn addresses_frames_and_tests_lead_to_their_definition() {
+    let place = Place::with(&[
+        ("src/heron.rs", "fn one() {}\nfn two() {}\nfn three() {}\n"),
+        (
+            "server.go",
+            "package server\n\nfunc (s *Server) Serve(n int) error {\n\treturn nil\n}\n",
+        ),
+        (
+            "tests/test_egret.py",
+            "def test_wade():\n    pass\n\nclass TestFly:\n    def test_far(self):\n        pass\n",
+        ),
+        ("tests/test_other.py", "def test_wade():\n    pass\n"),
+    ]);
+    let pack = place.built();
+    for (query, path, line) in [
+        (
+            "https://host/a/b/blob/main/src/heron.rs#L2",
+            "src/heron.rs",
+            2,
+        ),
+        (
+            "thread 'main' panicked at 'no, x', src/heron.rs:3:1",
+            "src/heron.rs",
+            3,
+        ),
+        ("heron.rs line 2", "src/heron.rs", 2),
+        ("(*Server).Serve", "server.go", 3),
+        ("server.(*Server).Serve(0xc0, 0x1)", "server.go", 3),
+        ("tests/test_egret.py::test_wade", "tests/test_egret.py", 1),
+        (
+            "tests/test_egret.py::TestFly::test_far[a-1]",
+            "tests/test_egret.py",
+            5,
+        ),
+    ] {
+        let answer = search(&pack, &json!({"query": query}));
+        let first = &answer["hits"][0];
+        assert_eq!(first["path"], path, "{query}: {answer}");
+        let shown = first["match_lines"].as_array().unwrap();
+        assert!(shown.contains(&json!(line)), "{query}: {answer}");
+        assert_eq!(answer["confidence"], "exact", "{query}: {answer}");
+    }
+}
+
+#[test]
 fn the_nearest_name_is_spelled_as_the_wanted_one() {
     let place = Place::with(&[
         (

@@ -28,4 +28,4 @@ pub use self::learn::{Learn, Learner, watch_this_process};
 pub use self::policy::{Endpoint, Net, Policy, Resources};
 pub use self::runtime::{ENVIRONMENT, environment_below, runtime_of, runtime_of_environment};
 pub use self::surroundings::{Surroundings, limit_processes};
-pub use mainstay_system::{close_others_on_exec, inherited_socket};
+pub use mainstay_system::{close_others_on_exec, fork};

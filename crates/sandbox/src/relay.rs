@@ -7,6 +7,7 @@
 use std::io::{self, Read, Write};
 use std::net::{
     IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs,
+    UdpSocket,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -166,18 +167,31 @@ fn connect(endpoint: &Endpoint) -> io::Result<TcpStream> {
     Err(last)
 }
 
+/// Addresses at which clouds serve the credentials of a machine, beside the link-local ones.
+const METADATA: [IpAddr; 4] = [
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+    IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
+];
+
 /// True if a host may be at an address. A server of names could otherwise lead it to a service of this machine
 /// or to the metadata service of a cloud; those are named by their addresses.
 fn may_lead_to(endpoint: &Endpoint, address: IpAddr) -> bool {
     if endpoint.address().is_some() || endpoint.host == LOCALHOST {
         return true;
     }
-    match address.to_canonical() {
-        IpAddr::V4(four) => !(four.is_loopback() || four.is_unspecified() || four.is_link_local()),
-        IpAddr::V6(six) => {
-            !(six.is_loopback() || six.is_unspecified() || six.is_unicast_link_local())
-        }
-    }
+    let address = address.to_canonical();
+    let is_reserved = match address {
+        IpAddr::V4(four) => four.is_loopback() || four.is_unspecified() || four.is_link_local(),
+        IpAddr::V6(six) => six.is_loopback() || six.is_unspecified() || six.is_unicast_link_local(),
+    };
+    !is_reserved && !METADATA.contains(&address) && !is_of_this_machine(address)
+}
+
+/// True for an address of a network interface: services that listen at all addresses are reached there, too.
+fn is_of_this_machine(address: IpAddr) -> bool {
+    UdpSocket::bind((address, 0)).is_ok()
 }
 
 /// Copies both directions, each to its own end, until both have ended.
@@ -220,12 +234,28 @@ mod tests {
             "169.254.169.254",
             "::ffff:127.0.0.1",
             "fe80::1",
+            "::ffff:169.254.169.254",
+            "fd00:ec2::254",
+            "100.100.100.200",
         ] {
             assert!(!leads("api.example.com:443", address), "{address}");
         }
         assert!(leads("api.example.com:443", "10.0.0.7"));
         assert!(leads("localhost:80", "127.0.0.1"));
         assert!(leads("127.0.0.1:80", "127.0.0.1"));
+    }
+
+    #[test]
+    fn a_name_does_not_lead_to_an_address_of_this_machine_in_its_network() {
+        let socket = UdpSocket::bind(("0.0.0.0", 0)).unwrap();
+        // A datagram socket that is connected sends nothing; it only knows the way.
+        if socket.connect(("192.0.2.1", 9)).is_err() {
+            return;
+        }
+        let own = socket.local_addr().unwrap().ip().to_string();
+        assert!(!leads("api.example.com:443", &own), "{own}");
+        assert!(!leads("api.example.com:443", &format!("::ffff:{own}")));
+        assert!(leads(&format!("{own}:443"), &own), "named by its address");
     }
 
     #[test]

@@ -161,9 +161,16 @@ fn unshare(flags: UnshareFlags) -> io::Result<()> {
     Ok(rustix::thread::unshare(flags)?)
 }
 
+/// Bytes of the temporary directory for which there may be one file, and the files that there may be at least.
+const BYTES_OF_FILE: u64 = 4096;
+const LEAST_FILES: u64 = 1024;
+
 /// Mounts a temporary file system that ends with the last process of the sandbox.
 fn mount_temporary(policy: &Policy) -> io::Result<()> {
-    let options = CString::new(format!("size={},mode=0700", policy.resources.temporary))?;
+    let bytes = policy.resources.temporary;
+    // A file without content costs memory of the kernel, which the size does not count.
+    let files = (bytes / BYTES_OF_FILE).max(LEAST_FILES);
+    let options = CString::new(format!("size={bytes},nr_inodes={files},mode=0700"))?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     let target = Surroundings::TEMPORARY;
     Ok(rustix::mount::mount(

@@ -16,5 +16,6 @@
 mod ring;
 
 pub use self::ring::{
-    KEY_ID_BYTES, KEYS, KeyRing, KeyRingError, OVERHEAD, OpenError, Purpose, SealError, key_id,
+    DIGEST_BYTES, KEY_ID_BYTES, KEYS, KeyRing, KeyRingError, OVERHEAD, OpenError, Purpose,
+    SealError, key_id,
 };

@@ -5,6 +5,7 @@ use std::fmt;
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::hkdf::{HKDF_SHA256, Salt};
+use ring::hmac;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use thiserror::Error;
 
@@ -16,6 +17,8 @@ pub const KEY_ID_BYTES: usize = 16;
 const KEY_BYTES: usize = 32;
 /// Random bytes of a message, from which its key is derived.
 const SALT_BYTES: usize = 24;
+/// Bytes of a digest.
+pub const DIGEST_BYTES: usize = 16;
 /// Bytes of an authentication tag.
 const TAG_BYTES: usize = 16;
 /// The version of the format, which is the first byte of a message.
@@ -168,6 +171,30 @@ impl KeyRing {
         sealed.extend(text);
         sealed.extend(tag.as_ref());
         Ok(sealed)
+    }
+
+    /// A digest of a text that nothing but this ring can compute or guess, the same on every host of the fleet.
+    ///
+    /// The key whose id sorts first makes it, wherever it stands: neither a new key with a later id nor another order
+    /// changes a digest, and the removal of that key changes all.
+    pub fn digest(&self, purpose: Purpose, parts: &[&[u8]]) -> [u8; DIGEST_BYTES] {
+        let secret = self.keys.iter().min_by_key(|key| &key.id);
+        let secret: &[u8] = secret.map_or(&[], |key| &key.secret);
+        let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
+        let key = hmac::sign(&key, purpose.0.as_bytes());
+        let key = hmac::Key::new(hmac::HMAC_SHA256, key.as_ref());
+        let mut signing = hmac::Context::with_key(&key);
+        for part in parts {
+            // Lengths keep two lists of parts apart whose bytes are the same.
+            signing.update(&(part.len() as u64).to_be_bytes());
+            signing.update(part);
+        }
+        let signed = signing.sign();
+        let mut digest = [0; DIGEST_BYTES];
+        for (place, byte) in digest.iter_mut().zip(signed.as_ref()) {
+            *place = *byte;
+        }
+        digest
     }
 
     /// Opens a message that was sealed for this purpose and with this context.

@@ -171,3 +171,31 @@ fn a_ring_does_not_show_its_keys() {
     let shown = format!("{:?}", ring(&[("a", '7')]));
     assert!(shown.contains("\"a\"") && !shown.contains('7'), "{shown}");
 }
+
+#[test]
+fn a_digest_depends_on_the_ring_the_purpose_and_every_part_and_on_no_order_of_keys() {
+    let purpose = Purpose::new("digest");
+    let old = ring(&[("2026-01", 'a')]);
+    let digest = old.digest(purpose, &[b"caller", b"key"]);
+    assert_eq!(digest, old.digest(purpose, &[b"caller", b"key"]));
+    assert_ne!(digest, old.digest(purpose, &[b"calle", b"rkey"]));
+    assert_ne!(
+        digest,
+        old.digest(Purpose::new("other"), &[b"caller", b"key"])
+    );
+    assert_ne!(
+        digest,
+        ring(&[("2026-01", 'b')]).digest(purpose, &[b"caller", b"key"])
+    );
+    // A rotation: the new key opens, then seals; the digest stays until the old one is removed.
+    for keys in [
+        [("2026-01", 'a'), ("2026-02", 'b')],
+        [("2026-02", 'b'), ("2026-01", 'a')],
+    ] {
+        assert_eq!(digest, ring(&keys).digest(purpose, &[b"caller", b"key"]));
+    }
+    assert_ne!(
+        digest,
+        ring(&[("2026-02", 'b')]).digest(purpose, &[b"caller", b"key"])
+    );
+}

@@ -8,6 +8,7 @@ use std::process::{Command, Output};
 use anyhow::{Context as _, ensure};
 use mainstay_testkit::fixture::read_told;
 use mainstay_testkit::http::{Connection, Request};
+use mainstay_testkit::peer::{Client, Message};
 use mainstay_testkit::process::{Launch, Running, TempDir, binary};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -429,5 +430,171 @@ fn a_credential_with_the_scope_answers_over_rest_and_never_its_own_call() -> any
         !text.contains(client) && !text.contains(approver),
         "no token is recorded"
     );
+    Ok(())
+}
+
+/// A request of a client of the stateless revision that can ask its user.
+fn modern(client: &Client, id: &str, tool: &str, more: &Value) -> anyhow::Result<Message> {
+    let mut params = json!({"name": tool, "arguments": {"key": "k", "value": "v"}, "_meta": {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}},
+    }});
+    if let (Some(params), Some(more)) = (params.as_object_mut(), more.as_object()) {
+        params.extend(more.clone());
+    }
+    client.request(id, "tools/call", &params)
+}
+
+/// The members with which such a client repeats a call after `asked`.
+fn answered(asked: &Message, name: &str, content: &Value) -> Value {
+    json!({"requestState": asked.at("/result/requestState"),
+        "inputResponses": {name: {"action": "accept", "content": content}}})
+}
+
+fn run_once() -> Value {
+    json!({"decision": "run it once"})
+}
+
+/// How often the server was told to call this tool.
+fn calls(state: &Path, tool: &str) -> anyhow::Result<usize> {
+    let name = format!(r#""name":"{tool}""#);
+    let told = read_told(state)?;
+    let of_tool = |line: &str| line.contains("tools/call") && line.contains(&name);
+    Ok(told.iter().filter(|told| of_tool(&told.line)).count())
+}
+
+#[test]
+fn a_client_of_the_stateless_revision_approves_a_call_of_a_server_with_sessions()
+-> anyhow::Result<()> {
+    let fixture = fixture("--bridge --ask put", "")?;
+    let state = fixture.state();
+    let running = fixture.spawn()?;
+    let client = running.client()?;
+    let asked = modern(client, "1", "put", &json!({}))?;
+    ensure!(
+        asked.at("/result/resultType") == "input_required",
+        "{asked:?}"
+    );
+    let question = asked.at("/result/inputRequests/approval");
+    ensure!(question["method"] == "elicitation/create", "{asked:?}");
+    let granted = answered(&asked, "approval", &run_once());
+    ensure!(calls(&state, "put")? == 0);
+    // Other arguments do not get the grant.
+    let mut other = granted.clone();
+    other["arguments"] = json!({"key": "k", "value": "w"});
+    let refused = modern(client, "2", "put", &other)?;
+    ensure!(refused.text().contains("other arguments"), "{refused:?}");
+    let done = modern(client, "3", "put", &granted)?;
+    ensure!(
+        done.at("/result/isError") != true && calls(&state, "put")? == 1,
+        "{done:?}"
+    );
+    let again = modern(client, "4", "put", &granted)?;
+    ensure!(
+        failure(&again)?["message"]
+            .to_string()
+            .contains("not approved"),
+        "{again:?}"
+    );
+    // An operator grants what the client then repeats.
+    let asked = modern(client, "5", "put", &json!({}))?;
+    let id = id_of(&waiting(running.folder())?)?;
+    let granted = mainstay(running.folder(), &["approve", "grant", &id])?;
+    ensure!(granted.status.success(), "{}", said(&granted));
+    let repeated = json!({"requestState": asked.at("/result/requestState")});
+    let done = modern(client, "6", "put", &repeated)?;
+    ensure!(
+        done.at("/result/isError") != true && calls(&state, "put")? == 2,
+        "{done:?}"
+    );
+    let asked = modern(client, "7", "put", &json!({}))?;
+    let mut denied = answered(&asked, "approval", &json!({}));
+    denied["inputResponses"]["approval"]["action"] = json!("decline");
+    let denied = modern(client, "8", "put", &denied)?;
+    ensure!(failure(&denied)?["code"] == "FORBIDDEN", "{denied:?}");
+    ensure!(calls(&state, "put")? == 2);
+    stop(running)
+}
+
+#[test]
+fn a_client_with_a_session_approves_a_call_of_a_stateless_server() -> anyhow::Result<()> {
+    let fixture = fixture("--bridge --ask put", "--era modern")?;
+    let state = fixture.state();
+    let running = fixture.spawn()?;
+    let client = running.client()?;
+    client.open(&json!({"elicitation": {}}))?;
+    for (id, grant) in [("1", true), ("2", false)] {
+        client.send(&call(id, "put", &json!({"key": "k", "value": "v"})))?;
+        let asked = client.take("a question", |message| {
+            message.method().as_deref() == Some("elicitation/create")
+        })?;
+        ensure!(calls(&state, "put")? == usize::from(!grant));
+        let action = if grant { "accept" } else { "decline" };
+        let answer = json!({"jsonrpc": "2.0", "id": asked.at("/id"),
+            "result": {"action": action, "content": run_once()}});
+        client.send(&answer.to_string())?;
+        let done = client.answer(id)?;
+        ensure!((done.at("/result/isError") != true) == grant, "{done:?}");
+    }
+    client.send(&call("3", "put", &json!({"key": "k", "value": "v"})))?;
+    let id = id_of(&waiting(running.folder())?)?;
+    let granted = mainstay(running.folder(), &["approve", "grant", &id])?;
+    ensure!(granted.status.success(), "{}", said(&granted));
+    let done = client.answer("3")?;
+    ensure!(
+        done.at("/result/isError") != true && calls(&state, "put")? == 2,
+        "{done:?}"
+    );
+    // The client need not answer the question any more, and hears that.
+    client.notification("notifications/cancelled")?;
+    running.finish()?;
+    Ok(())
+}
+
+#[test]
+fn a_call_that_asks_its_client_keeps_the_answers_while_a_person_approves_each_round()
+-> anyhow::Result<()> {
+    for (bridge, options) in [("--bridge", ""), ("", "--era modern")] {
+        let fixture = fixture(&format!("{bridge} --ask ask_user"), options)?;
+        let state = fixture.state();
+        let running = fixture.spawn()?;
+        let client = running.client()?;
+        let tool = "ask_user";
+        let asked = modern(client, "1", tool, &json!({"arguments": {}}))?;
+        let mut more = answered(&asked, "approval", &run_once());
+        more["arguments"] = json!({});
+        let asked = modern(client, "2", tool, &more)?;
+        ensure!(
+            asked.at("/result/resultType") == "input_required",
+            "{asked:?}"
+        );
+        let requests = asked.at("/result/inputRequests");
+        let name = requests
+            .as_object()
+            .and_then(|all| all.keys().next().cloned());
+        let name = name.with_context(|| format!("{asked:?}"))?;
+        ensure!(name != "approval", "the server asks: {asked:?}");
+        let mut more = answered(&asked, &name, &json!({"name": "Ada"}));
+        more["arguments"] = json!({});
+        let asked = modern(client, "3", tool, &more)?;
+        let question = asked.at("/result/inputRequests/approval/method");
+        ensure!(
+            question == "elicitation/create",
+            "each round is asked about: {asked:?}"
+        );
+        let mut more = answered(&asked, "approval", &run_once());
+        more["arguments"] = json!({});
+        let done = modern(client, "4", tool, &more)?;
+        ensure!(done.text().contains("Ada"), "{done:?}");
+        let told = read_told(&state)?;
+        let ours = told
+            .iter()
+            .filter(|told| told.line.contains("io.mainstay/approval"));
+        ensure!(
+            ours.count() == 0,
+            "the server sees nothing of approvals: {told:?}"
+        );
+        stop(running)?;
+    }
     Ok(())
 }

@@ -498,23 +498,38 @@ fn files_and_folders_that_may_not_be_read_are_warned_about_by_name() -> anyhow::
     fs::write(schemas.join("secret.schema.json"), "{}")?;
     hide(&schemas.join("secret.schema.json"))?;
     hide(&schemas.join("closed"))?;
-    let mut command = Command::new(binary("mainstay")?);
-    command
-        .args(["serve", "--pack", "asset"])
-        .env("SYN_SCHEMAS_DIR", &schemas)
-        .env("XDG_RUNTIME_DIR", folder.path())
-        .current_dir(folder.path())
-        .stdin(Stdio::null());
-    // Modes do not keep the superuser out.
-    if rustix::process::geteuid().is_root() {
+    let (program, is_root) = (binary("mainstay")?, rustix::process::geteuid().is_root());
+    let command = || {
+        let mut command = Command::new(&program);
+        command
+            .env("SYN_SCHEMAS_DIR", &schemas)
+            .env("XDG_RUNTIME_DIR", folder.path())
+            .current_dir(folder.path())
+            .stdin(Stdio::null());
+        // Modes do not keep the superuser out.
+        if is_root {
+            command.uid(65_534).gid(65_534);
+        }
+        command
+    };
+    if is_root {
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777))?;
-        command.uid(65_534).gid(65_534);
     }
-    let output = command.output()?;
+    let output = command().args(["serve", "--pack", "asset"]).output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{said}");
     for named in ["path=secret.schema.json", "path=closed/ cannot be read"] {
         ensure!(said.contains(named), "{named}: {said}");
+    }
+    // A command that runs a host for one call is silent but for these.
+    let (mut one_off, mut few_lines) = (command(), command());
+    one_off.args(["call", "list_schemas", "--pack", "asset"]);
+    few_lines.args(["serve", "--pack", "asset", "--log", "warn"]);
+    for command in [&mut one_off, &mut few_lines] {
+        let output = command.output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{said}");
+        ensure!(said.contains("path=secret.schema.json"), "{said}");
     }
     fs::set_permissions(schemas.join("closed"), fs::Permissions::from_mode(0o700))?;
     Ok(())

@@ -68,6 +68,12 @@ fn forms(value: &str) -> Vec<String> {
         base64(value),
         base64(&format!("user:{value}")),
         base64(&format!("me:{value}!")),
+        // In the colours of a terminal.
+        format!(
+            "\u{1b}[1m{}\u{1b}[0;31m{}\u{1b}[0m",
+            &value[..12],
+            &value[12..]
+        ),
     ]
 }
 
@@ -149,9 +155,10 @@ fn ensure_hidden(what: &str, text: &str, value: &str) -> anyhow::Result<()> {
 
 #[test]
 fn a_server_that_prints_a_secret_and_crashes_with_it_never_shows_it() -> anyhow::Result<()> {
-    let wrap = "wrap --config servers.json --server leaky --telemetry events --log debug";
-    let serve = "serve --config servers.json --telemetry events --log debug";
-    for (words, prefix) in [(wrap, ""), (serve, "leaky__")] {
+    let options = "--telemetry events --log debug --audit audit --audit-anchor anchor";
+    let wrap = format!("wrap --config servers.json --server leaky {options}");
+    let serve = format!("serve --config servers.json {options}");
+    for (words, prefix) in [(&wrap, ""), (&serve, "leaky__")] {
         let words: Vec<&str> = words.split(' ').collect();
         let settings = match prefix {
             "" => json!({"system_tools": true}),
@@ -165,6 +172,11 @@ fn a_server_that_prints_a_secret_and_crashes_with_it_never_shows_it() -> anyhow:
         let mut seen = String::new();
         for number in 0..CRASHES {
             seen += &shown(client, &format!("1{number}"), &format!("{prefix}crash"))?;
+            // A client may name the value, too: as a tool, and in arguments.
+            let named = json!({"name": format!("{prefix}{VALUE}"), "arguments": {"key": VALUE}});
+            client.request(&format!("4{number}"), "tools/call", &named)?;
+            let argument = json!({"key": VALUE});
+            client.call(&format!("5{number}"), &format!("{prefix}show"), &argument)?;
             for (kind, tool) in [("2", "system_health"), ("3", "system_telemetry")] {
                 seen += &shown(client, &format!("{kind}{number}"), tool)?;
             }
@@ -188,6 +200,12 @@ fn a_server_that_prints_a_secret_and_crashes_with_it_never_shows_it() -> anyhow:
             .arg(folder.join("cache"))
             .output()?;
         ensure!(cache.stdout.is_empty(), "the cache has it: {cache:?}");
+        let audit = fs::read_to_string(folder.join("audit"))?;
+        let ended = audit.lines().filter(|line| line.contains("call.ended"));
+        ensure!(ended.count() >= 2 * CRASHES, "{audit}");
+        ensure_hidden("the audit file", &audit, VALUE)?;
+        let anchor = fs::read_to_string(folder.join("anchor"))?;
+        ensure_hidden("the anchor", &anchor, VALUE)?;
         let (messages, stderr) = running.finish()?;
         drop(messages);
         let log = stderr.join("\n");
@@ -217,6 +235,42 @@ fn only_the_server_that_names_a_secret_gets_it_and_nothing_else_has_it() -> anyh
     // The shim and the server; a shim is not readable for others of its user.
     ensure!((1..=2).contains(&have), "{have} processes have it");
     // What is left are the messages that the servers log to their client.
+    running.finish()?;
+    Ok(())
+}
+
+#[test]
+fn servers_with_sources_of_their_own_get_their_own_values() -> anyhow::Result<()> {
+    let launch = launch(&["serve", "--config", "servers.json"], &json!({}))?;
+    let folder = launch.folder().to_owned();
+    write_secret(&folder.join("others"), OTHER)?;
+    let file = fs::read_to_string(folder.join("servers.json"))?;
+    let mut file: Value = serde_json::from_str(&file)?;
+    // The same name in three sources, one of which is that of the file.
+    let env = json!({"K": "${secret:key}", "LEAKS": "/dev/null"});
+    let with = |source: Option<&str>| {
+        let secrets = source.map(|source| json!({"file": folder.join(source)}));
+        let ours = secrets.map_or_else(|| json!({}), |secrets| json!({ "secrets": secrets }));
+        json!({"command": "sh", "args": ["server.sh"], "env": env, "mainstay": ours})
+    };
+    file["mcpServers"] =
+        json!({"first": with(None), "second": with(Some("others")), "third": with(Some("values"))});
+    fs::write(folder.join("servers.json"), file.to_string())?;
+    let running = launch.spawn()?;
+    let client = running.client()?;
+    client.open(&json!({}))?;
+    client.request("\"list\"", "tools/list", &json!({}))?;
+    for (server, own, other) in [
+        ("first", VALUE, OTHER),
+        ("second", OTHER, VALUE),
+        ("third", VALUE, OTHER),
+    ] {
+        let said = shown(client, "1", &format!("{server}__show"))?;
+        ensure!(
+            said.contains(own) && !said.contains(other),
+            "{server}: {said}"
+        );
+    }
     running.finish()?;
     Ok(())
 }

@@ -93,3 +93,8 @@ pub use mainstay_contract::tool::{
     ResourceTemplate, ToolSpec,
 };
 pub use mainstay_contract::uri;
+
+/// Runs the examples of the skill for authors as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../skills/mcp-bootstrap/references/fresh-server.md")]
+struct SkillExamples;

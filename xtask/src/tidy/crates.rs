@@ -49,6 +49,12 @@ const ROWS: &[Row] = &[
             "thiserror",
         ]),
     },
+    // Hosts and nodes of a fleet meet here: a dependency of it would be one of every host.
+    Row {
+        folder: "engine",
+        internal: &[],
+        external: Budget::Only(&[]),
+    },
     Row {
         folder: "system",
         internal: &[],

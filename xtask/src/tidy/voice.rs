@@ -54,16 +54,15 @@ pub(crate) fn check(path: &str, text: &str) -> Vec<Finding> {
 
 fn comments(path: &str, comments: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut is_inside = false;
+    // The mark of the comment that the line before belongs to.
+    let mut open = None;
     for (index, line) in comments.lines().enumerate() {
         let line = line.trim_start();
-        let doc = line
-            .strip_prefix("///")
-            .or_else(|| line.strip_prefix("//!"));
-        if let Some(doc) = doc
-            && !is_inside
-        {
-            let start = doc.trim_start();
+        let mark = ["///", "//!"]
+            .into_iter()
+            .find(|mark| line.starts_with(mark));
+        if mark.is_some() && mark != open {
+            let start = line.trim_start_matches(['/', '!']).trim_start();
             for (opening, instead) in OPENINGS {
                 if start.starts_with(opening) {
                     let said = format!("a comment starts with \"{}\"; {instead}", opening.trim());
@@ -71,7 +70,7 @@ fn comments(path: &str, comments: &str) -> Vec<Finding> {
                 }
             }
         }
-        is_inside = doc.is_some();
+        open = mark;
         sentence(path, index + 1, line, &mut findings);
     }
     findings

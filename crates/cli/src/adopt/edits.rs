@@ -78,6 +78,7 @@ pub(super) fn difference(before: &str, after: &str) -> String {
 
 /// The next lines that both texts have again. The search is short: an edit is a few lines.
 fn meet(old: &[&str], new: &[&str], from: usize, to: usize) -> (usize, usize) {
+    // Lines that are looked ahead, in both texts.
     const FAR: usize = 64;
     for sum in 1..=2 * FAR {
         for ahead in 0..=sum.min(FAR) {

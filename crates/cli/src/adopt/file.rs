@@ -49,8 +49,7 @@ impl ClientFile {
         }
         if self.facts.mode() & 0o222 == 0 {
             let said = anyhow!("{shown} may not be written");
-            let hint =
-                "somebody made it so, or another program manages it; change it there, or chmod u+w";
+            let hint = "its owner or a program that manages it made it read-only; change it there, or chmod u+w";
             return Err(Failure::input(said).hint(hint));
         }
         Ok(())

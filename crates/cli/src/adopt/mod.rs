@@ -19,6 +19,7 @@ mod plan;
 mod report;
 mod rewrite;
 mod servers;
+mod settings;
 mod toml_tree;
 mod tree;
 mod yaml_tree;

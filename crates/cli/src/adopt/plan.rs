@@ -5,6 +5,7 @@ use super::edits::{self, Edit};
 use super::memory::{Memory, numbered};
 use super::rewrite;
 use super::servers::{self, SHARE, Server, Standing, WRAP};
+use super::settings;
 use super::tree::{Document, Node, Syntax};
 
 /// Why a server stays wrapped.
@@ -79,6 +80,10 @@ impl Plan {
         is_missing: impl Fn(&str) -> bool,
     ) -> Result<Self, NoPlan> {
         let plan = Self::make(document, chosen, |server, _| match server.standing() {
+            Standing::Plain(_) | Standing::Remote(_) if settings::lost(server.entry).is_some() => {
+                let reason = settings::lost(server.entry).unwrap_or_default();
+                (What::LeftAlone(reason), Vec::new())
+            }
             Standing::Foreign(reason) => (What::LeftAlone(reason), Vec::new()),
             Standing::Wrapped(wrapped) => {
                 let by = wrapped.outer.program.to_owned();

@@ -53,3 +53,28 @@ pub(crate) enum TasksCommand {
         older_than: u32,
     },
 }
+
+#[derive(Debug, Args)]
+pub(crate) struct Skill {
+    #[command(subcommand)]
+    pub(crate) command: SkillCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SkillCommand {
+    /// Write the skill into a folder of skills, or bring the one there up to date
+    Install(SkillInstall),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SkillInstall {
+    /// Folder of skills [default: those of Claude Code and of the clients that read ~/.agents/skills]
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Link to the skill of the checkout around the current directory
+    #[arg(long, conflicts_with = "force")]
+    pub(crate) link: bool,
+    /// Replace files that were edited
+    #[arg(long)]
+    pub(crate) force: bool,
+}

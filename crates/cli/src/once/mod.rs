@@ -31,6 +31,8 @@ const WORKER_FRAME: usize = 64 * 1024;
 const NO_BACKEND: &str = "http://127.0.0.1:1";
 /// Time for the host to start, and for each request.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Pause between two looks whether the host is ready.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// Runs the list and writes the log. Ends with 1 if an answer was not of the kind it should be.
 pub(crate) fn run(once: &Once) -> Result<ExitCode, Failure> {
@@ -177,7 +179,7 @@ impl Client {
             if Instant::now() >= until {
                 bail!("the host did not get ready");
             }
-            std::thread::sleep(Duration::from_millis(10));
+            std::thread::sleep(LOOK);
         }
     }
 

@@ -18,6 +18,8 @@ mod session;
 use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::anyhow;
+
 use crate::args::{Share, ShareCommand, ShareServer, Wrap};
 use crate::environment::Environment;
 use crate::exit::{Failure, eprint_line};
@@ -42,6 +44,10 @@ pub(crate) fn run(share: &Share, is_check: bool) -> Result<ExitCode, Failure> {
     match &share.command {
         Some(ShareCommand::Host(host)) => host::run(host, is_check),
         Some(ShareCommand::Check(wanted)) => check::run(wanted),
+        None if share.server.command.is_empty() => {
+            Err(Failure::input(anyhow!("there is no server to share"))
+                .hint("put its command after --, as in mainstay share -- npx -y SERVER"))
+        }
         None if share.server.exclusive => {
             own_server(&share.server, "declared with --exclusive", is_check)
         }
@@ -56,16 +62,23 @@ fn join(wanted: &ShareServer) -> Result<ExitCode, Failure> {
     // Neither a relay nor a server that is asked for its era reads signals.
     mainstay_system::unblock_operator_signals();
     let environment = Environment::read_for_operator()?;
+    // Secrets are read once, whichever way the server is served.
+    start::begin();
+    let server = server::of(wanted)?;
+    let is_declared = server.declared == Some(true);
     let is_stateless = |server: &_| era::is_stateless(server, environment.cache_dir.as_deref());
-    match server::of(wanted) {
-        Ok(server) if wanted.shared || is_stateless(&server) => {
+    let why = match server.shared {
+        Ok(_) if server.declared == Some(false) => "declared with \"shared\": false",
+        Ok(server) if is_declared || !server::is_boxed(&server) && is_stateless(&server) => {
             return relay::run(server, &environment.runtime_dir);
         }
-        Err(failure) if wanted.shared => return Err(failure),
-        Ok(_) | Err(_) => {}
-    }
+        Err(failure) if is_declared => return Err(failure),
+        Ok(server) if server::is_boxed(&server) => {
+            "it has a sandbox, in which it is not asked for its revision, and is not declared with --shared"
+        }
+        Ok(_) | Err(_) => "it has sessions, and is not declared with --shared",
+    };
     mainstay_system::block_operator_signals();
-    let why = "it has sessions, and is not declared with --shared";
     own_server(wanted, why, false)
 }
 
@@ -83,6 +96,7 @@ fn own_server(server: &ShareServer, why: &str, is_check: bool) -> Result<ExitCod
     let wrapped = Wrap {
         name: server.name.clone(),
         command: server.command.clone(),
+        server: server.rules().unwrap_or_default(),
         ..Wrap::default()
     };
     wrap::run(&wrapped, is_check)

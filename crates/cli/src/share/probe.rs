@@ -2,21 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use mainstay_contract::dialect::{LEGACY_VERSIONS, MODERN_VERSION};
+use mainstay_contract::frame::{Frame, FrameReader};
 use mainstay_contract::meta;
 use mainstay_contract::method::Method;
 use rustix::process::{Pid, Signal};
 use serde_json::{Map, Value, json};
 
 use crate::exit::Failure;
+use crate::server_file::FRAME_BYTES;
 
 /// Time for a server to answer a method that it may not know.
 const DISCOVER: Duration = Duration::from_secs(30);
@@ -24,8 +26,10 @@ const DISCOVER: Duration = Duration::from_secs(30);
 const FAREWELL: Duration = Duration::from_secs(2);
 /// Pause between two looks if it has.
 const LOOK: Duration = Duration::from_millis(10);
-/// Lines of a server that wait to be read.
+/// Lines of a server that wait to be read, and lines for it that wait to be written.
 const LINES: usize = 1024;
+/// Questions of a server, and tokens of its progress, that are recorded.
+const RECORDED: usize = 1024;
 
 /// The way to start a server.
 #[derive(Debug)]
@@ -55,13 +59,14 @@ impl Launch {
             .map_err(Failure::input)?;
         let (sender, lines) = sync_channel(LINES);
         if let Some(output) = child.stdout.take() {
+            std::thread::spawn(move || read_messages(output, &sender));
+        }
+        let (input, for_input) = sync_channel::<String>(LINES);
+        if let Some(mut output) = child.stdin.take() {
+            // A server that does not read must not hold up this process.
             std::thread::spawn(move || {
-                for line in BufReader::new(output).lines() {
-                    let Ok(line) = line else { return };
-                    let Ok(message) = serde_json::from_str::<Value>(&line) else {
-                        continue;
-                    };
-                    if sender.send(message).is_err() {
+                while let Ok(line) = for_input.recv() {
+                    if output.write_all(line.as_bytes()).is_err() {
                         return;
                     }
                 }
@@ -69,6 +74,7 @@ impl Launch {
         }
         Ok(Server {
             child,
+            input: Some(input),
             lines,
             patience: self.patience,
             next: 0,
@@ -79,10 +85,34 @@ impl Launch {
     }
 }
 
+/// Reads messages until the output ends. Lines that are not JSON, or too long, are left out.
+fn read_messages(mut output: impl Read, sender: &SyncSender<Value>) {
+    let mut reader = FrameReader::new(FRAME_BYTES);
+    loop {
+        match output.read(reader.spare()) {
+            Ok(0) => return,
+            Ok(count) => reader.filled(count),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return,
+        }
+        while let Some(frame) = reader.next_frame() {
+            let Frame::Line(line) = frame else { continue };
+            let Ok(message) = serde_json::from_slice::<Value>(line) else {
+                continue;
+            };
+            if sender.send(message).is_err() {
+                return;
+            }
+        }
+    }
+}
+
 /// A process of the server.
 #[derive(Debug)]
 pub(super) struct Server {
     child: Child,
+    /// Lines for it; closed when the server is to end.
+    input: Option<SyncSender<String>>,
     lines: Receiver<Value>,
     patience: Duration,
     next: u64,
@@ -96,7 +126,7 @@ pub(super) struct Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        drop(self.child.stdin.take());
+        drop(self.input.take());
         let until = Instant::now() + FAREWELL;
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {
             std::thread::sleep(LOOK);
@@ -110,10 +140,16 @@ impl Drop for Server {
 
 impl Server {
     fn send(&mut self, message: &Value) -> Result<(), Failure> {
-        let lost = || Failure::input(anyhow!("the server ended during the check"));
-        let input = self.child.stdin.as_mut().ok_or_else(lost)?;
-        let sent = writeln!(input, "{message}").and_then(|()| input.flush());
-        sent.map_err(|_| lost())
+        let failed = |said| Failure::input(anyhow!("the server {said} during the check"));
+        let Some(input) = &self.input else {
+            return Err(failed("ended"));
+        };
+        input
+            .try_send(format!("{message}\n"))
+            .map_err(|error| match error {
+                TrySendError::Full(_) => failed("does not read its input"),
+                TrySendError::Disconnected(_) => failed("ended"),
+            })
     }
 
     pub(super) fn request(
@@ -138,10 +174,12 @@ impl Server {
 
     /// The next answer, by its id. Questions are recorded and refused.
     pub(super) fn answer(&mut self) -> Result<(Value, Value), Failure> {
-        let until = Instant::now() + self.patience;
+        self.answer_until(Instant::now() + self.patience)
+    }
+
+    fn answer_until(&mut self, until: Instant) -> Result<(Value, Value), Failure> {
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            match self.lines.recv_timeout(left) {
+            match self.next_message(until) {
                 Ok(message) => {
                     if let Some(answered) = self.read(message)? {
                         return Ok(answered);
@@ -159,6 +197,14 @@ impl Server {
         }
     }
 
+    /// The next message, before a time that a server that floods cannot put off.
+    fn next_message(&self, until: Instant) -> Result<Value, RecvTimeoutError> {
+        match until.checked_duration_since(Instant::now()) {
+            Some(left) if !left.is_zero() => self.lines.recv_timeout(left),
+            _ => Err(RecvTimeoutError::Timeout),
+        }
+    }
+
     fn read(&mut self, message: Value) -> Result<Option<(Value, Value)>, Failure> {
         let method = message.get("method").and_then(Value::as_str);
         let id = message.get("id").filter(|id| !id.is_null()).cloned();
@@ -167,7 +213,9 @@ impl Server {
                 let answer = match method {
                     "ping" => json!({ "jsonrpc": "2.0", "id": id, "result": {} }),
                     _ => {
-                        self.asked.insert(method.to_owned());
+                        if self.asked.len() < RECORDED {
+                            self.asked.insert(method.to_owned());
+                        }
                         let error = json!({ "code": -32601, "message": "not offered" });
                         json!({ "jsonrpc": "2.0", "id": id, "error": error })
                     }
@@ -177,7 +225,7 @@ impl Server {
             }
             (None, Some(id)) => Ok(Some((id, message))),
             (_, None) => {
-                if method == Some("notifications/progress") {
+                if method == Some("notifications/progress") && self.reported.len() < RECORDED {
                     let token = message.pointer("/params/progressToken");
                     self.reported.extend(token.map(ToString::to_string));
                 }
@@ -189,19 +237,16 @@ impl Server {
     /// Records questions for a while.
     pub(super) fn listen(&mut self, time: Duration) {
         let until = Instant::now() + time;
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let Ok(message) = self.lines.recv_timeout(left) else {
-                return;
-            };
+        while let Ok(message) = self.next_message(until) {
             let _ = self.read(message);
         }
     }
 
     pub(super) fn call(&mut self, method: &str, params: &Value) -> Result<Value, Failure> {
         let id = self.request("check", method, params)?;
+        let until = Instant::now() + self.patience;
         loop {
-            let (answered, answer) = self.answer()?;
+            let (answered, answer) = self.answer_until(until)?;
             if answered == id {
                 return Ok(answer);
             }

@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 
 use super::envelope;
-use super::params::{self, bad, unsupported_version};
+use super::params::{self, CallParams, bad, unsupported_version};
 use super::{
     Answer, Cancel, CancelKind, Dialect, EchoId, Form, Inbound, Notice, Op, Refused, Request,
     Shape, TaskOp, TaskWish,
@@ -149,7 +149,8 @@ fn notification(method: &str, params: Option<&str>) -> Inbound {
 }
 
 fn request(id: RequestId, method: &str, params: &str) -> Inbound {
-    let meta = scan::member(params, "_meta").filter(|meta| meta.starts_with('{'));
+    let read = CallParams::of(params);
+    let meta = read.meta;
     let version = meta.and_then(|meta| scan::member(meta, PROTOCOL_VERSION));
     let dialect = dialect_of(method, version.is_some());
     if method.starts_with("$/") || method.starts_with(NOTIFICATION_PREFIX) {
@@ -161,8 +162,10 @@ fn request(id: RequestId, method: &str, params: &str) -> Inbound {
             name: method.to_owned(),
             arguments: Json::from_scanned(params),
         }),
-        Dialect::Modern => check_modern(meta, version).and_then(|()| mcp(method, dialect, params)),
-        Dialect::Legacy => mcp(method, dialect, params),
+        Dialect::Modern => {
+            check_modern(meta, version).and_then(|()| mcp(method, dialect, params, &read))
+        }
+        Dialect::Legacy => mcp(method, dialect, params, &read),
         Dialect::Envelope | Dialect::Rest => envelope::op(method, params),
     };
     match op {
@@ -176,7 +179,7 @@ fn request(id: RequestId, method: &str, params: &str) -> Inbound {
                 .and_then(scan::unquote)
                 .and_then(|text| TraceContext::parse(&text));
             let task = match &op {
-                Op::CallTool { .. } => task_wish(dialect, params, meta),
+                Op::CallTool { .. } => task_wish(dialect, read.task, meta),
                 _ => None,
             };
             Inbound::Request(Request {
@@ -253,7 +256,7 @@ fn check_members<'a>(
 }
 
 /// The operation that a request of MCP asks for, if its era has the method and we offer it.
-fn mcp(method: &str, dialect: Dialect, params: &str) -> Result<Op, Problem> {
+fn mcp(method: &str, dialect: Dialect, params: &str, read: &CallParams<'_>) -> Result<Op, Problem> {
     match Method::parse(method).filter(|known| known.era().includes(dialect)) {
         Some(Method::Initialize) => {
             let version = params::string(params, "protocolVersion")?;
@@ -281,14 +284,13 @@ fn mcp(method: &str, dialect: Dialect, params: &str) -> Result<Op, Problem> {
             Ok(Op::Listen { lists })
         }
         Some(Method::ListTools) => {
-            let meta = scan::member(params, "_meta").filter(|meta| meta.starts_with('{'));
-            let form = meta.and_then(|meta| scan::member(meta, DEFINITIONS));
+            let form = read.meta.and_then(|meta| scan::member(meta, DEFINITIONS));
             let full = form == Some("\"full\"");
             params::first_page(params).map(|()| Op::ListTools { full })
         }
         Some(Method::CallTool) => Ok(Op::CallTool {
-            name: params::string(params, "name")?,
-            arguments: params::object(params, "arguments")?,
+            name: read.name()?,
+            arguments: read.arguments()?,
         }),
         Some(Method::ListResources) => {
             params::cursor(params).map(|cursor| Op::ListResources { cursor })
@@ -301,8 +303,8 @@ fn mcp(method: &str, dialect: Dialect, params: &str) -> Result<Op, Problem> {
         }),
         Some(Method::ListPrompts) => params::first_page(params).map(|()| Op::ListPrompts {}),
         Some(Method::GetPrompt) => Ok(Op::GetPrompt {
-            name: params::string(params, "name")?,
-            arguments: params::object(params, "arguments")?,
+            name: read.name()?,
+            arguments: read.arguments()?,
         }),
         Some(Method::Complete) => params::completion(params).map(Op::Complete),
         // A host of packs alone does not offer these three, with any parameters.
@@ -357,9 +359,10 @@ pub fn task_op(method: Method, dialect: Dialect, params: &str) -> Result<TaskOp,
 }
 
 /// The wish of a tool call for a task: legacy clients ask for one, modern clients allow it.
-pub fn task_wish(dialect: Dialect, params: &str, meta: Option<&str>) -> Option<TaskWish> {
+/// `task` is that member of its parameters.
+pub fn task_wish(dialect: Dialect, task: Option<&str>, meta: Option<&str>) -> Option<TaskWish> {
     let (required, malformed) = match dialect {
-        Dialect::Legacy => (true, check_task(scan::member(params, "task")?).err()),
+        Dialect::Legacy => (true, check_task(task?).err()),
         Dialect::Modern => match declares_tasks(meta) {
             Ok(true) => (false, None),
             Ok(false) => return None,

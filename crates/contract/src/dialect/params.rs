@@ -33,16 +33,61 @@ pub fn unsupported_version(requested: &str) -> Problem {
     Problem::of(ErrorKind::UnsupportedVersion).with_details(details.into())
 }
 
+/// The parameters of a tool call, found in one pass, since its arguments may be long.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CallParams<'a> {
+    pub(super) meta: Option<&'a str>,
+    pub(super) task: Option<&'a str>,
+    name: Option<&'a str>,
+    arguments: Option<&'a str>,
+}
+
+impl<'a> CallParams<'a> {
+    /// Reads the parameters of any request. Of several with the same key the last counts, as in [`scan::member`].
+    pub(super) fn of(params: &'a str) -> Self {
+        let mut read = Self::default();
+        for (name, value) in scan::members(params) {
+            match name.as_ref() {
+                "_meta" => read.meta = Some(value),
+                "task" => read.task = Some(value),
+                "name" => read.name = Some(value),
+                "arguments" => read.arguments = Some(value),
+                _ => {}
+            }
+        }
+        read.meta = read.meta.filter(|meta| meta.starts_with('{'));
+        read
+    }
+
+    /// The name of the tool or prompt.
+    pub(super) fn name(&self) -> Result<String, Problem> {
+        as_string(self.name, "name")
+    }
+
+    /// The arguments, an empty object when absent.
+    pub(super) fn arguments(&self) -> Result<Json, Problem> {
+        as_object(self.arguments, "arguments")
+    }
+}
+
 /// A required string.
 pub(super) fn string(params: &str, key: &str) -> Result<String, Problem> {
-    let raw = scan::member(params, key).ok_or_else(|| bad(format!("{key} is missing")))?;
+    as_string(scan::member(params, key), key)
+}
+
+fn as_string(raw: Option<&str>, key: &str) -> Result<String, Problem> {
+    let raw = raw.ok_or_else(|| bad(format!("{key} is missing")))?;
     let text = scan::unquote(raw).ok_or_else(|| bad(format!("{key} must be a string")))?;
     Ok(text.into_owned())
 }
 
 /// An optional object, empty when absent.
 pub(super) fn object(params: &str, key: &str) -> Result<Json, Problem> {
-    match scan::member(params, key) {
+    as_object(scan::member(params, key), key)
+}
+
+fn as_object(raw: Option<&str>, key: &str) -> Result<Json, Problem> {
+    match raw {
         None => Ok(Json::empty_object()),
         Some(raw) if raw.starts_with('{') => Ok(Json::from_scanned(raw)),
         Some(_) => Err(bad(format!("{key} must be an object"))),

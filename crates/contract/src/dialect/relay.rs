@@ -50,6 +50,7 @@ pub struct RelayedRequest<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct ReadParams<'a> {
     meta: Option<&'a str>,
+    task: Option<&'a str>,
     name: Option<&'a str>,
     arguments: Option<&'a str>,
     /// More than one is named `name`, or `arguments`.
@@ -63,6 +64,7 @@ impl<'a> ReadParams<'a> {
         for (name, value) in scan::members(params) {
             match name.as_ref() {
                 "_meta" => read.meta = Some(value),
+                "task" => read.task = Some(value),
                 "name" => read.name = Some(value),
                 "arguments" => read.arguments = Some(value),
                 _ => {}
@@ -82,6 +84,7 @@ impl<'a> RelayedRequest<'a> {
     pub fn param(&self, key: &str) -> Option<&'a str> {
         match key {
             "_meta" => self.read.meta,
+            "task" => self.read.task,
             "name" => self.read.name,
             "arguments" => self.read.arguments,
             _ => scan::member(self.params?, key),

@@ -2,18 +2,20 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mainstay_contract::audit::{AuditEvent, AuditRecord, Head, Key, stated_head};
-use rustix::fs::{FlockOperation, OFlags};
+use rustix::fs::{CWD, FlockOperation, OFlags, RenameFlags};
 
 use super::{AuditConfig, AuditError, Files, anchor};
 use crate::clock::iso_now;
 
 /// Longest line that is read back. A record has a bounded number of bounded texts.
 const LINE: u64 = 64 * 1024;
+/// Chains whose files may lie beside each other.
+const OLDER: u64 = 100;
 
 /// An open audit file.
 #[derive(Debug)]
@@ -40,20 +42,25 @@ impl AuditFile {
         };
         // The lock has a file of its own: a rotation replaces the other one.
         let lock = private(&beside(&path, "lock")).map_err(failed)?;
-        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                let path = path.display().to_string();
-                return Err(AuditError::Locked { path });
-            }
-            Err(error) => return Err(failed(error.into())),
-        }
+        let take = |file: &File| {
+            rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
+                match error {
+                    rustix::io::Errno::WOULDBLOCK => AuditError::Locked {
+                        path: path.display().to_string(),
+                    },
+                    error => failed(error.into()),
+                }
+            })
+        };
+        take(&lock)?;
         let next = beside(&path, "next");
         if next.exists() && !path.exists() {
             // A rotation was cut off between its two renames.
             std::fs::rename(&next, &path).map_err(failed)?;
         }
         let file = private(&path).map_err(failed)?;
+        // The file may have another path, and its lock may have been removed.
+        take(&file)?;
         let anchor = match &config.anchor {
             None => None,
             Some(anchor) => {
@@ -195,18 +202,24 @@ impl AuditFile {
     /// Appends a record, which the disk need not have yet. After an error nothing was appended.
     pub(super) fn append(&mut self, record: AuditRecord) -> io::Result<()> {
         if self.torn {
-            self.files.file.set_len(self.written.0)?;
+            self.cut(self.written.0)?;
             self.torn = false;
         }
         if self.written.0 >= self.config.most_bytes && !self.begins {
             self.rotate()?;
         }
         let (length, head) = self.written;
+        if self.files.file.metadata()?.len() < length {
+            return Err(io::Error::other(format!(
+                "another program cut {}; run mainstay audit verify, then move it away and restart the host",
+                self.config.file.display()
+            )));
+        }
         let (mut line, next) =
             head.extend(record, iso_now(), self.begins, self.config.key.as_ref());
         line.push('\n');
         if let Err(error) = self.files.file.write_all_at(line.as_bytes(), length) {
-            self.torn = self.files.file.set_len(length).is_err();
+            self.torn = self.cut(length).is_err();
             return Err(error);
         }
         self.written = (length + line.len() as u64, next);
@@ -220,9 +233,8 @@ impl AuditFile {
             return Ok(());
         }
         let synced = self
-            .files
-            .file
-            .sync_data()
+            .check_places()
+            .and_then(|()| self.files.file.sync_data())
             .and_then(|()| match &self.files.anchor {
                 Some(anchor) => anchor::write(anchor, &self.written.1),
                 None => Ok(()),
@@ -232,10 +244,40 @@ impl AuditFile {
             Err(_) => {
                 self.written = self.durable;
                 self.begins = self.durable.0 == 0;
-                self.torn = self.files.file.set_len(self.durable.0).is_err();
+                self.torn = self.cut(self.durable.0).is_err();
             }
         }
         synced
+    }
+
+    /// Removes what is behind a length. A file that another program made shorter stays as it is: zeros in the gap would hide
+    /// what happened.
+    fn cut(&self, length: u64) -> io::Result<()> {
+        match self.files.file.metadata()?.len() > length {
+            true => self.files.file.set_len(length),
+            false => Ok(()),
+        }
+    }
+
+    /// Fails if another program removed or replaced a file: the lines would go where they are not found.
+    fn check_places(&self) -> io::Result<()> {
+        let file = self.files.file.metadata()?;
+        let anchor = self.config.anchor.as_ref().zip(self.files.anchor.as_ref());
+        let anchor = anchor.map(|(path, file)| Ok::<_, io::Error>((path, file.metadata()?)));
+        let anchor = anchor.transpose()?;
+        for (path, own) in [(&self.config.file, &file)]
+            .into_iter()
+            .chain(anchor.as_ref().map(|(path, own)| (*path, own)))
+        {
+            let there = std::fs::symlink_metadata(path);
+            if !there.is_ok_and(|there| (there.dev(), there.ino()) == (own.dev(), own.ino())) {
+                return Err(io::Error::other(format!(
+                    "another program removed or replaced {}; put it back, or restart the host",
+                    path.display()
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Renames the file after the number of its last line, and begins another one.
@@ -246,7 +288,8 @@ impl AuditFile {
         let _ = std::fs::remove_file(&next);
         let file = private(&next)?;
         file.sync_all()?;
-        std::fs::rename(path, beside(path, &head.seq.to_string()))?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        set_aside(path, head.seq)?;
         std::fs::rename(&next, path)?;
         if let Some(folder) = path
             .parent()
@@ -260,6 +303,20 @@ impl AuditFile {
         self.begins = true;
         Ok(())
     }
+}
+
+/// Renames a file after the number of its last line. A file of an older chain may have that name: it is never replaced.
+fn set_aside(path: &Path, seq: u64) -> io::Result<()> {
+    let further = (2..OLDER).map(|chain| format!("{seq}-{chain}"));
+    for end in std::iter::once(seq.to_string()).chain(further) {
+        let flags = RenameFlags::NOREPLACE;
+        match rustix::fs::renameat_with(CWD, path, CWD, beside(path, &end), flags) {
+            Err(rustix::io::Errno::EXIST) => {}
+            renamed => return Ok(renamed?),
+        }
+    }
+    let said = format!("there are {OLDER} files {}.{seq}", path.display());
+    Err(io::Error::other(said))
 }
 
 /// The path with more at its end.
@@ -347,6 +404,80 @@ mod tests {
             std::fs::read_to_string(&path)
                 .unwrap()
                 .contains("9 bytes of a line")
+        );
+        let _ = std::fs::remove_dir_all(&folder);
+    }
+
+    #[test]
+    fn a_file_that_another_program_removed_replaced_or_cut_takes_no_record() {
+        let folder = folder("moved");
+        let (path, anchor) = (folder.join("audit"), folder.join("anchor"));
+        let mut file = AuditFile::open(config(&folder, 1 << 20)).unwrap();
+        file.append_durably(record()).unwrap();
+        let mut refused = |said: &str| {
+            let error = file.append_durably(record()).unwrap_err();
+            let AuditError::Io { source, .. } = error else {
+                panic!("{error}");
+            };
+            assert!(source.to_string().contains(said), "{source}");
+        };
+        for moved in [&path, &anchor] {
+            let aside = folder.join("aside");
+            std::fs::rename(moved, &aside).unwrap();
+            refused("removed or replaced");
+            std::fs::write(moved, "").unwrap();
+            refused("removed or replaced");
+            std::fs::rename(&aside, moved).unwrap();
+        }
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, "").unwrap();
+        refused("cut");
+        assert!(std::fs::read(&path).unwrap().is_empty(), "no gap of zeros");
+        std::fs::write(&path, whole).unwrap();
+        // What was there before is there again, and the chain goes on.
+        file.append_durably(record()).unwrap();
+        assert_eq!(verified(std::slice::from_ref(&path)), 2);
+        let _ = std::fs::remove_dir_all(&folder);
+    }
+
+    #[test]
+    fn two_hosts_never_write_one_file() {
+        let folder = folder("two");
+        let first = AuditFile::open(config(&folder, 1 << 20)).unwrap();
+        // Under another name, or with the lock removed.
+        let other = folder.join("other");
+        std::fs::hard_link(folder.join("audit"), &other).unwrap();
+        let named = AuditConfig {
+            file: other,
+            anchor: None,
+            ..config(&folder, 1 << 20)
+        };
+        assert!(matches!(
+            AuditFile::open(named),
+            Err(AuditError::Locked { .. })
+        ));
+        std::fs::remove_file(folder.join("audit.lock")).unwrap();
+        assert!(matches!(
+            AuditFile::open(config(&folder, 1 << 20)),
+            Err(AuditError::Locked { .. })
+        ));
+        drop(first);
+        let _ = std::fs::remove_dir_all(&folder);
+    }
+
+    #[test]
+    fn a_rotation_replaces_no_file_of_an_older_chain() {
+        let folder = folder("older");
+        std::fs::write(folder.join("audit.1"), "of an older chain").unwrap();
+        let mut file = AuditFile::open(config(&folder, 1)).unwrap();
+        for _ in 0..2 {
+            file.append_durably(record()).unwrap();
+        }
+        let kept = std::fs::read_to_string(folder.join("audit.1")).unwrap();
+        assert_eq!(kept, "of an older chain");
+        assert_eq!(
+            verified(&[folder.join("audit.1-2"), folder.join("audit")]),
+            2
         );
         let _ = std::fs::remove_dir_all(&folder);
     }

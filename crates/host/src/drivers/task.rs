@@ -29,6 +29,7 @@ use crate::io::{SavedEnd, Sink, Source};
 use crate::log::{Level, Log};
 use crate::outbox::{Outbox, SavedOutbox};
 use crate::process::{Climb, Happened, Ladder, Pipes, Process, SavedLadder, SavedProcess};
+use crate::shim::NOT_STARTED;
 use crate::transport::{Gate, Wrote, write_out};
 use crate::upgrade::{Incoming, Outgoing, Pause, SavedFrames};
 
@@ -475,7 +476,7 @@ impl<S: Speech, E: Listener> Task<S, E> {
                     }
                     Happened::NotStarted(why) => {
                         self.body.output = Output::Done;
-                        let detail = format!("cannot be started as {}: {why}", self.body.program);
+                        let detail = format!("{NOT_STARTED} {}: {why}", self.body.program);
                         self.lose(ErrorKind::WorkerUnavailable, Broken::new(detail)).await;
                     }
                     Happened::Ended(end) => {
@@ -720,7 +721,7 @@ async fn read_stderr(
     mut stderr: Stderr,
     last_words: LastWords,
     log: Log,
-    mut pause: Pause,
+    pause: Pause,
 ) -> Option<Stderr> {
     loop {
         let read = tokio::select! {
@@ -745,7 +746,10 @@ async fn read_stderr(
             // Last words reach health, faults and the log.
             let clean = redactor.line(&text, &mut stderr.key).into_owned();
             match &stderr.form {
-                StderrForm::Prefixed(prefix) => log.say(Level::Info, format!("{prefix} {clean}")),
+                StderrForm::Prefixed(prefix) => match clean.strip_prefix("mcp:warning reason=") {
+                    Some(warning) => log.warn_of_worker(prefix, warning),
+                    None => log.say(Level::Info, format!("{prefix} {clean}")),
+                },
                 StderrForm::Redacted => log.pass_on(&clean),
                 StderrForm::Known => log.pass_on(&redactor.known(&text)),
             }

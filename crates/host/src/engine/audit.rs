@@ -7,7 +7,7 @@ use mainstay_kernel::core::action::CoreEvent;
 
 use super::Engine;
 use crate::config::ServerLaunch;
-use crate::shim::UNCONFINED;
+use crate::shim::{NOT_STARTED, UNCONFINED};
 
 impl Engine {
     /// Appends a record of the core.
@@ -73,7 +73,9 @@ impl Engine {
                 .any(|pack| pack.command.sandbox.is_some()),
         };
         let refused = format!("code {UNCONFINED}");
-        if has_sandbox && fault.detail.contains(&refused) {
+        // A shim that starts no sandboxed worker could not set up its namespaces.
+        let is_refused = fault.detail.contains(&refused) || fault.detail.contains(NOT_STARTED);
+        if has_sandbox && is_refused {
             let words = fault.stderr.as_deref().unwrap_or(&fault.detail);
             self.reports.audit.record(AuditRecord {
                 server: Some(server.to_owned()),

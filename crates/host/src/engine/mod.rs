@@ -339,15 +339,24 @@ impl Engine {
             self.core.start(self.clock.tick());
         }
         self.act();
+        if self.upgrade.resumed {
+            self.catch_up().await;
+            self.follow_stop();
+        }
         let sleep = tokio::time::sleep_until(far_away());
         tokio::pin!(sleep);
         while !self.is_done() {
+            // Events were handled meanwhile: the host may be done, or stop.
             if self.upgrade.is_proved() {
                 self.hand_over().await;
+                self.follow_stop();
+                continue;
             }
             #[cfg(feature = "simulation")]
-            {
+            if crate::sim::is_upgrade_due() && self.core.is_serving() {
                 self = self.upgraded().await;
+                self.follow_stop();
+                continue;
             }
             // After every burst, so that no flood of events delays a deadline.
             let next = self.core.next_timeout();
@@ -365,6 +374,10 @@ impl Engine {
                         let Some(event) = event else { break };
                         self.handle(event);
                         for _ in 0..BURST {
+                            #[cfg(feature = "simulation")]
+                            if crate::sim::is_upgrade_due() {
+                                break;
+                            }
                             let Ok(event) = self.queue.incoming.try_recv() else { break };
                             self.handle(event);
                         }
@@ -374,17 +387,22 @@ impl Engine {
                     }
                 }
             }
-            if !self.core.is_serving() {
-                self.closing
-                    .send_if_modified(|closing| !std::mem::replace(closing, true));
-            }
-            if self.core.is_stopping() && self.phase == Phase::Open {
-                self.close_conversations();
-            }
+            self.follow_stop();
         }
         self.record_hot_tools();
         self.operators.refuse_all();
         self.core
+    }
+
+    /// Closes listeners when the core serves no more, and conversations when it stops.
+    fn follow_stop(&mut self) {
+        if !self.core.is_serving() {
+            self.closing
+                .send_if_modified(|closing| !std::mem::replace(closing, true));
+        }
+        if self.core.is_stopping() && self.phase == Phase::Open {
+            self.close_conversations();
+        }
     }
 
     fn is_done(&self) -> bool {

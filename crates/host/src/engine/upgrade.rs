@@ -41,9 +41,11 @@ use crate::upgrade::{self, Header, Incoming, Outgoing, Pauses, Place, Start};
 /// Time for all tasks to reach a point where nothing is half done.
 const REST: Duration = Duration::from_secs(3);
 /// Time for clients to be sent the errors that end their requests.
-const FAREWELL: Duration = Duration::from_millis(500);
+pub(super) const FAREWELL: Duration = Duration::from_millis(500);
 /// Pause between two looks whether they have.
 const LOOK: Duration = Duration::from_millis(1);
+/// Turns of the tasks after a pause, before anything counts as late: they read, report and write what waited.
+const TURNS: usize = 16;
 
 /// The state of upgrades in an engine.
 #[derive(Debug, Default)]
@@ -60,7 +62,8 @@ pub(crate) struct Upgrades {
     pub(crate) inotify: Option<Arc<OwnedFd>>,
     /// Cloned for each operator whose request is being read.
     pub(crate) reading: Arc<()>,
-    /// Cloned for each client whose wish for a shared server is being read.
+    /// Cloned for each client that was accepted on a socket and is not delivered yet: its wish for a shared server is being
+    /// read, or the queue is full.
     pub(crate) sharing: Arc<()>,
     /// Both, while the host pauses.
     doors: (Option<Arc<Bound>>, Option<Arc<Bound>>),
@@ -281,6 +284,39 @@ impl Engine {
         self.upgrade.pauses.set(false);
         self.collect().await;
         self.run_tasks();
+        self.catch_up().await;
+    }
+
+    /// Hears what happened in a pause before anything counts as late: an answer that waits in a pipe is there, and a
+    /// worker that has answered a ping lives.
+    pub(super) async fn catch_up(&mut self) {
+        for _ in 0..TURNS {
+            tokio::task::yield_now().await;
+            while let Ok(event) = self.queue.incoming.try_recv() {
+                self.handle(event);
+            }
+        }
+    }
+
+    /// Handles the next event or what is due. Returns after a moment without either.
+    pub(super) async fn step(&mut self) {
+        let next = self.core.next_timeout();
+        if next.is_some_and(|at| at <= self.clock.now()) {
+            return self.handle_timeout();
+        }
+        tokio::select! {
+            biased;
+            Some(event) = self.queue.incoming.recv() => self.handle(event),
+            () = tokio::time::sleep(LOOK) => {
+                self.clock.tick();
+            }
+        }
+    }
+
+    /// Ends all single requests with an error.
+    pub(super) fn end_singles(&mut self) {
+        let all = self.conversations.values_mut();
+        all.for_each(|conversation| conversation.end_single(ErrorKind::ShuttingDown));
     }
 
     async fn replace(&mut self, attempt: &Attempt) -> Result<std::convert::Infallible, String> {
@@ -344,16 +380,12 @@ impl Engine {
                     ));
                 }
                 front.end_answers();
-                let all = self.conversations.values_mut();
-                all.for_each(|conversation| conversation.end_single(ErrorKind::ShuttingDown));
+                self.end_singles();
                 ended = true;
                 until = Instant::now() + FAREWELL;
             }
-            tokio::select! {
-                biased;
-                Some(event) = self.queue.incoming.recv() => self.handle(event),
-                () = tokio::time::sleep(LOOK) => {}
-            }
+            // The host serves on: deadlines and restarts of workers are due meanwhile.
+            self.step().await;
             if !self.core.is_serving() {
                 return Err("the host is stopping".to_owned());
             }

@@ -14,8 +14,6 @@ use tokio::time::{Instant, Sleep};
 use super::listen::Ends;
 use super::streams::{Event, ReaderId, StreamId, Streams};
 
-/// Silence after which a stream says that it is still there.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How long a client should wait before it takes a stream up again, in milliseconds.
 const RETRY_MS: u64 = 1000;
 /// Events that are written at once.
@@ -34,6 +32,14 @@ pub(crate) trait Held: Send + std::fmt::Debug {}
 impl Body {
     pub(crate) const fn empty() -> Self {
         Self::Whole(None)
+    }
+
+    /// Writes a comment to a stream after each such silence.
+    pub(super) fn keep_alive(&mut self, silence: Duration) {
+        if let Self::Events(events, _) = self {
+            events.silence = Some(silence);
+            events.quiet.as_mut().reset(Instant::now() + silence);
+        }
     }
 
     /// Ends a stream at that time.
@@ -183,6 +189,8 @@ pub(crate) struct EventBody {
     /// Written before anything else.
     head: BytesMut,
     quiet: Pin<Box<Sleep>>,
+    /// Longest silence, where the stream has one.
+    silence: Option<Duration>,
     /// Runs until the token expires with which the stream was opened.
     until: Option<Pin<Box<Sleep>>>,
     /// No answer ends it.
@@ -205,7 +213,8 @@ impl EventBody {
             reading,
             numbered,
             head,
-            quiet: Box::pin(tokio::time::sleep(KEEP_ALIVE)),
+            quiet: Box::pin(tokio::time::sleep(Duration::ZERO)),
+            silence: None,
             until: None,
             endless: false,
         };
@@ -249,14 +258,18 @@ impl EventBody {
             }
         }
         if !self.head.is_empty() {
-            self.quiet.as_mut().reset(Instant::now() + KEEP_ALIVE);
+            if let Some(silence) = self.silence {
+                self.quiet.as_mut().reset(Instant::now() + silence);
+            }
             return Poll::Ready(Some(self.head.split().freeze()));
         }
         if over {
             return Poll::Ready(None);
         }
-        if self.quiet.as_mut().poll(context).is_ready() {
-            self.quiet.as_mut().reset(Instant::now() + KEEP_ALIVE);
+        if let Some(silence) = self.silence
+            && self.quiet.as_mut().poll(context).is_ready()
+        {
+            self.quiet.as_mut().reset(Instant::now() + silence);
             // Polled once, so that the new alarm is heard.
             let _ = self.quiet.as_mut().poll(context);
             return Poll::Ready(Some(Bytes::from_static(b":\n\n")));
@@ -337,5 +350,21 @@ mod tests {
         assert!(next().await, "it begins");
         // Nothing is ever said on it, so only its time can end it.
         assert!(!next().await);
+    }
+
+    #[tokio::test]
+    async fn a_silent_stream_carries_comments_at_the_configured_pace() {
+        let streams = Arc::new(Mutex::new(Streams::new(Keep::ForResuming, 1024)));
+        let opened = lock(&streams).open();
+        let reading = Reading::new(&streams, opened, |_| ());
+        let events = EventBody::new(reading, Numbered::No, None);
+        let mut body = Body::Events(Box::new(events), None);
+        body.keep_alive(Duration::from_millis(5));
+        for _ in 0..3 {
+            let frame = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context));
+            let frame = frame.await.and_then(Result::ok);
+            let comment = frame.and_then(|frame| frame.into_data().ok());
+            assert_eq!(comment.as_deref(), Some(&b":\n\n"[..]));
+        }
     }
 }

@@ -40,6 +40,8 @@ const LOOK: Duration = Duration::from_millis(1);
 const SWEEP: Duration = Duration::from_secs(5);
 /// Characters of a request's path that operators read.
 const PATH: usize = 200;
+/// Time for a client above the limit of connections to take its answer.
+const LAST_ANSWER: Duration = Duration::from_secs(1);
 /// The answer to a client above the limit of connections.
 const TURNED_AWAY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
@@ -203,7 +205,7 @@ impl Connection {
     }
 
     /// Waits until the host pauses and nothing is half done here.
-    async fn rests(&self, pause: &mut Pause) {
+    async fn rests(&self, pause: &Pause) {
         loop {
             pause.begun().await;
             if self.is_at_rest() {
@@ -279,7 +281,7 @@ impl Open {
 
     /// Gives all connections to the front while the host pauses, and serves them again when it continues.
     async fn pause(&mut self, mut parked: Vec<Idle>) {
-        let mut pause = self.pause.clone();
+        let pause = self.pause.clone();
         loop {
             tokio::select! {
                 biased;
@@ -318,7 +320,7 @@ async fn accept(
     mut closed: watch::Receiver<bool>,
 ) {
     let mut warning = Seldom::default();
-    let mut pause = open.pause.clone();
+    let pause = open.pause.clone();
     let mut draining = open.front.draining.subscribe();
     idle.into_iter().for_each(|idle| open.serve(idle));
     loop {
@@ -389,7 +391,7 @@ fn make_way(connections: &Connections) -> bool {
 }
 
 async fn turn_away(stream: TcpStream) -> Option<Idle> {
-    let writable = tokio::time::timeout(Duration::from_secs(1), stream.writable());
+    let writable = tokio::time::timeout(LAST_ANSWER, stream.writable());
     if writable.await.is_ok() {
         let _ = stream.try_write(TURNED_AWAY);
     }
@@ -405,7 +407,7 @@ async fn serve(
     front: Arc<Front>,
     connection: &Arc<Connection>,
     mut stop: watch::Receiver<bool>,
-    mut pause: Pause,
+    pause: Pause,
 ) -> Option<Idle> {
     let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else {
         return None;
@@ -446,7 +448,7 @@ async fn serve(
         _ = stop.changed() => {}
         // The connection is idle: no answer is open.
         () = connection.leave.notified() => return None,
-        () = connection.rests(&mut pause) => {
+        () = connection.rests(&pause) => {
             let parts = served.into_parts();
             let (stream, first) = parts.io.into_inner().into_parts();
             // The rest of a body that was refused is not the beginning of a request.

@@ -41,6 +41,7 @@ mod table;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::header::{HeaderValue, WWW_AUTHENTICATE};
@@ -290,6 +291,8 @@ impl Front {
             }
             _ => refused(&Problem::of(ErrorKind::UnknownRoute)),
         };
+        let silence = Duration::from_millis(self.limits.http_keep_alive_ms);
+        answer.body_mut().keep_alive(silence);
         if let Some(expires) = expires {
             answer.body_mut().end_at(expires);
         }

@@ -69,6 +69,8 @@ const REPORTS: usize = 4096;
 const LINE: usize = 512;
 /// Between two looks for orphans: first, and at most.
 const LOOK: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(100));
+/// Pause before an exit is watched again, if the system refused to.
+const WATCH_AGAIN: Duration = Duration::from_millis(50);
 
 /// A worker with its tree.
 #[derive(Debug)]
@@ -441,7 +443,7 @@ async fn ended(exit: &AsyncFd<OwnedFd>) {
         match exit.readable().await {
             Ok(_) => return,
             // The descriptor cannot fail while we hold it; do not spin if it does.
-            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            Err(_) => tokio::time::sleep(WATCH_AGAIN).await,
         }
     }
 }

@@ -162,7 +162,8 @@ impl Clients {
                 None
             }
             Self::Many(bound) => {
-                tokio::spawn(Self::deliver(bound, events, facts.log, closed, pause));
+                let deliver = Self::deliver(bound, events, facts.log, closed, reading, pause);
+                tokio::spawn(deliver);
                 None
             }
             Self::Shared(bound) => {
@@ -192,13 +193,15 @@ impl Clients {
         }
     }
 
-    /// Delivers clients until the host drains; then the socket's file goes, too.
+    /// Delivers clients until the host drains; then the socket's file goes, too. `reading` is cloned for a client that
+    /// was accepted and is not delivered yet.
     async fn deliver(
         bound: Arc<Bound>,
         events: mpsc::Sender<Event>,
         log: Log,
         mut closed: watch::Receiver<bool>,
-        mut pause: Pause,
+        reading: Arc<()>,
+        pause: Pause,
     ) {
         let mut warning = Seldom::default();
         loop {
@@ -213,6 +216,7 @@ impl Clients {
                 pause.over().await;
                 continue;
             };
+            let _reading = Arc::clone(&reading);
             let opened = match accepted {
                 Ok((fd, uid)) => {
                     let short = |error: &io::Error| warn(&mut warning, &log, error);

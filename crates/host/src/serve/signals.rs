@@ -43,7 +43,7 @@ pub(super) fn watch_ends(events: &mpsc::Sender<Event>) -> Result<(), ServeError>
 pub(super) fn watch_blocked(
     signals: OwnedFd,
     events: &mpsc::Sender<Event>,
-    mut pause: Pause,
+    pause: Pause,
 ) -> Result<(), ServeError> {
     let signals = watch(signals, Interest::READABLE).map_err(failed)?;
     let events = events.clone();

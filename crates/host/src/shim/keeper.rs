@@ -7,7 +7,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -15,7 +15,7 @@ use rustix::net::RecvFlags;
 use rustix::process::{Pid, Signal, WaitOptions};
 
 use super::sandbox::{self, Learning};
-use super::{Worker, refuse};
+use super::{FAILED, Worker, refuse};
 use crate::process::descendants::below;
 use crate::process::lifeline::{WorkerFds, receive_pipes};
 use crate::process::{End, Order, Report, Rung};
@@ -25,8 +25,8 @@ const BLOW: (Duration, Duration) = (Duration::from_millis(1), Duration::from_mil
 /// When the host has gone, how long a tree that cannot be killed is struck at.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Keeps a worker to the end of its tree. `number` tells its number as the host sees it.
-pub(super) fn keep(rung: Rung, worker: &Worker, number: impl FnOnce(Pid) -> u32) -> ExitCode {
+/// Keeps a worker to the end of its tree. `number` tells its number as the host sees it. Returns the exit code of the shim.
+pub(super) fn keep(rung: Rung, worker: &Worker, number: impl FnOnce(Pid) -> u32) -> u8 {
     let stdin = io::stdin();
     let lifeline = stdin.as_fd();
     let (pid, learning) = match start(lifeline, worker, rung) {
@@ -47,7 +47,7 @@ pub(super) fn keep(rung: Rung, worker: &Worker, number: impl FnOnce(Pid) -> u32)
     });
     if listener.is_err() {
         // The host could not order its end. Without its shim the host kills the tree itself.
-        return ExitCode::FAILURE;
+        return FAILED;
     }
     let learner = learning.map(|learning| learning.start(pid));
     reap_all(pid, lifeline);
@@ -57,7 +57,7 @@ pub(super) fn keep(rung: Rung, worker: &Worker, number: impl FnOnce(Pid) -> u32)
     }
     sandbox::clean_up(worker, rung, pid);
     Report::Gone.send(lifeline);
-    ExitCode::SUCCESS
+    0
 }
 
 /// A process has the same number here and for the host.
@@ -70,24 +70,23 @@ fn start(
     worker: &Worker,
     rung: Rung,
 ) -> io::Result<(Pid, Option<Learning>)> {
+    let pipes = receive_pipes(lifeline)?;
+    if !worker.sandbox.is_empty() {
+        return sandbox::start(worker, rung, pipes);
+    }
     let WorkerFds {
         stdin,
         stdout,
         program,
-    } = receive_pipes(lifeline)?;
-    let (mut command, learning) = if worker.sandbox.is_empty() {
-        (plain_command(worker, program.as_ref()), None)
-    } else {
-        sandbox::command(worker, rung, program.as_ref())?
-    };
+    } = pipes;
     // The command, and with it our copies of the pipes, ends here: the host must see when the
     // worker closes its own.
-    command
+    plain_command(worker, program.as_ref())
         .stdin(stdin)
         .stdout(stdout)
         .process_group(0)
         .spawn()
-        .map(|child| (Pid::from_child(&child), learning))
+        .map(|child| (Pid::from_child(&child), None))
 }
 
 fn plain_command(worker: &Worker, program: Option<&OwnedFd>) -> Command {

@@ -16,7 +16,8 @@
 //! process of a namespace means: nothing of the tree is left ([`keeper`]).
 //!
 //! A sandboxed worker is started in two more steps ([`sandbox`]): the shim enters the namespaces of its policy, and a
-//! last stage restricts itself before it executes the worker.
+//! last stage restricts itself before it executes the worker. Stages are copies of their process where it has one thread:
+//! that costs a fraction of executing the host's program again.
 //!
 //! Deliberately absent without a sandbox. User namespaces: they would give the other rung to everybody, but files of
 //! other owners look as if they had no owner in there, and programs such as ssh and sudo then
@@ -44,8 +45,11 @@ pub(crate) const NAME: &str = "mainstay-shim";
 const WORD: &str = "shim";
 /// Instead of a rung: this is the second stage.
 const INIT: &str = "init";
-/// Instead of a rung: this is the stage that becomes the worker.
-const CONFINE: &str = "confine";
+
+/// In the fault of a worker that its shim did not start.
+pub(crate) const NOT_STARTED: &str = "cannot be started as";
+/// The exit code of a shim that failed.
+const FAILED: u8 = 1;
 
 /// The worker that a shim starts.
 struct Worker {
@@ -98,9 +102,6 @@ pub fn run_shim(mut words: impl Iterator<Item = OsString>) -> Option<ExitCode> {
         return None;
     }
     let rung = words.next();
-    if rung.as_deref() == Some(OsStr::new(CONFINE)) {
-        return Some(sandbox::become_worker(words));
-    }
     let worker = Worker::parse(words);
     let parsed = rung.as_deref().and_then(OsStr::to_str).zip(worker);
     let Some((rung, worker)) = parsed else {
@@ -112,33 +113,34 @@ pub fn run_shim(mut words: impl Iterator<Item = OsString>) -> Option<ExitCode> {
     let _ = rustix::thread::set_name(c"mainstay-shim");
     // A worker of the same user must not be able to trace the process that reaps it.
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
-    Some(match rung {
+    let code = match rung {
         INIT => namespace::second_stage(&worker),
         _ if !worker.sandbox.is_empty() => sandbox::first_stage(&worker),
         "subreaper" => keep_as_subreaper(&worker),
         wanted => match namespace::first_stage(&worker) {
-            Ok(code) => code,
+            Ok(()) => 0,
             Err(error) if wanted == TreeKill::Namespace.as_str() => {
                 refuse(&format!("PID namespaces do not work here: {error}"))
             }
             Err(_) => keep_as_subreaper(&worker),
         },
-    })
+    };
+    Some(ExitCode::from(code))
 }
 
-fn keep_as_subreaper(worker: &Worker) -> ExitCode {
+fn keep_as_subreaper(worker: &Worker) -> u8 {
     match rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
         Ok(()) => keeper::keep(Rung::Subreaper, worker, keeper::number_of),
         Err(error) => refuse(&format!("the shim cannot become a subreaper: {error}")),
     }
 }
 
-/// Nothing was started.
-fn refuse(why: &str) -> ExitCode {
+/// Nothing was started. Returns the exit code.
+fn refuse(why: &str) -> u8 {
     let lifeline = std::io::stdin();
     Report::NotStarted(why.to_owned()).send(lifeline.as_fd());
     Report::Gone.send(lifeline.as_fd());
-    ExitCode::FAILURE
+    FAILED
 }
 
 #[cfg(test)]

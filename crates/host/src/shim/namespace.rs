@@ -20,11 +20,12 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 
 use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags};
-use rustix::process::{Pid, PidfdFlags};
+use rustix::process::{Pid, PidfdFlags, WaitOptions};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
 use super::{INIT, NAME, WORD, Worker, keeper};
@@ -35,7 +36,7 @@ const UNFIT: u8 = 77;
 
 /// Runs the second stage to its end. An error means that nothing was started and that the caller
 /// may go on in its own namespace.
-pub(super) fn first_stage(worker: &Worker) -> io::Result<ExitCode> {
+pub(super) fn first_stage(worker: &Worker) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let home = rustix::fs::open("/proc/self/ns/pid", flags, Mode::empty())?;
     // Who has left and finds no place has nowhere to go: in a container without the rights over
@@ -50,16 +51,30 @@ pub(super) fn first_stage(worker: &Worker) -> io::Result<ExitCode> {
 }
 
 /// Runs the second stage in the namespaces that this process has made for its children.
-pub(super) fn run_second_stage(worker: &Worker) -> io::Result<ExitCode> {
-    let status = start_second_stage(worker).and_then(|mut child| child.wait())?;
-    if status.code() == Some(i32::from(UNFIT)) {
+pub(super) fn run_second_stage(worker: &Worker) -> io::Result<()> {
+    // What we mount must not be seen outside; what is mounted outside shall be seen here.
+    let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    rustix::mount::mount_change("/", propagation)?;
+    let code = match mainstay_sandbox::fork(|| second_stage(worker)) {
+        Ok(child) => wait_for(child)?,
+        // The relay of a sandbox has a thread here.
+        Err(_) => {
+            let program = Command::new("/proc/self/exe")
+                .arg0(NAME)
+                .args([WORD, INIT])
+                .args(worker.words())
+                .spawn();
+            program.and_then(|mut child| child.wait())?.code()
+        }
+    };
+    if code == Some(i32::from(UNFIT)) {
         return Err(io::Error::other("/proc cannot be mounted"));
     }
-    if !status.success() {
+    if code != Some(0) {
         // It was killed before it could report that everything is gone.
         Report::Gone.send(io::stdin().as_fd());
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn go_to(namespace: &OwnedFd) -> io::Result<()> {
@@ -70,15 +85,16 @@ fn go_to(namespace: &OwnedFd) -> io::Result<()> {
     )?)
 }
 
-fn start_second_stage(worker: &Worker) -> io::Result<std::process::Child> {
-    // What we mount must not be seen outside; what is mounted outside shall be seen here.
-    let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-    rustix::mount::mount_change("/", propagation)?;
-    Command::new("/proc/self/exe")
-        .arg0(NAME)
-        .args([WORD, INIT])
-        .args(worker.words())
-        .spawn()
+/// The exit code of a child, once it has ended; none if it was killed.
+fn wait_for(child: i32) -> io::Result<Option<i32>> {
+    let child = Pid::from_raw(child);
+    loop {
+        match rustix::process::waitpid(child, WaitOptions::empty()) {
+            Ok(Some((_, status))) => return Ok(status.exit_status()),
+            Ok(None) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 /// Leaves namespaces.
@@ -91,13 +107,13 @@ fn leave(flags: UnshareFlags) -> io::Result<()> {
     Ok(rustix::thread::unshare(flags)?)
 }
 
-/// The first process of the namespace.
-pub(super) fn second_stage(worker: &Worker) -> ExitCode {
+/// The first process of the namespace. Returns its exit code.
+pub(super) fn second_stage(worker: &Worker) -> u8 {
     match settle().and_then(|outside| super::sandbox::limit(worker).map(|()| outside)) {
         Ok(outside) => keeper::keep(Rung::Namespace, worker, |pid| {
             number_outside(&outside, pid).unwrap_or_else(|_| keeper::number_of(pid))
         }),
-        Err(_) => ExitCode::from(UNFIT),
+        Err(_) => UNFIT,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Starts a worker inside its sandbox.
 //!
 //! The first stage enters the namespaces of the policy; the second stage keeps the tree there, as on the rung of PID
-//! namespaces. In place of the worker it starts this executable once more, which restricts itself and then executes the
+//! namespaces. In place of the worker it starts a copy of itself, which restricts itself and then executes the
 //! worker: the restrictions need no rights, and hold for everything that the worker starts.
 
 use std::ffi::{OsStr, OsString};
@@ -12,22 +12,20 @@ use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::thread::{self, JoinHandle};
 
 use mainstay_sandbox::{Lack, Learner, Policy, Surroundings, confine, watch_this_process};
 use rustix::io::FdFlags;
-use rustix::process::Pid;
+use rustix::process::{DumpableBehavior, Pid};
 
-use super::{CONFINE, NAME, WORD, Worker, keep_as_subreaper, namespace, refuse};
+use super::{Worker, keep_as_subreaper, namespace, refuse};
 use crate::config::Sandbox;
 use crate::process::Rung;
+use crate::process::lifeline::WorkerFds;
 
 /// The exit code of a stage that could not restrict itself; the worker has not run.
 pub(crate) const UNCONFINED: u8 = 78;
-
-/// In place of a rung: the worker is watched, through the socket whose number follows.
-const LEARN: &str = "learn:";
 
 /// The policy of a sandbox, as a shim reads it.
 pub(super) fn written(sandbox: &Sandbox) -> OsString {
@@ -43,7 +41,7 @@ fn policy(text: &OsStr) -> io::Result<Policy> {
 }
 
 /// Enters the namespaces and keeps the worker there.
-pub(super) fn first_stage(worker: &Worker) -> ExitCode {
+pub(super) fn first_stage(worker: &Worker) -> u8 {
     let policy = match policy(&worker.sandbox) {
         Ok(policy) => policy,
         Err(error) => return refuse(&format!("the sandbox cannot be read: {error}")),
@@ -58,8 +56,10 @@ pub(super) fn first_stage(worker: &Worker) -> ExitCode {
             if !surroundings.own_processes {
                 return keep_as_subreaper(worker);
             }
-            let ended = namespace::run_second_stage(worker);
-            ended.unwrap_or_else(|error| refuse(&format!("the sandbox cannot be set up: {error}")))
+            match namespace::run_second_stage(worker) {
+                Ok(()) => 0,
+                Err(error) => refuse(&format!("the sandbox cannot be set up: {error}")),
+            }
         }
     }
 }
@@ -75,7 +75,6 @@ pub(super) struct Learning {
 impl Learning {
     fn new(policy: Policy) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
-        rustix::io::fcntl_setfd(&theirs, FdFlags::empty())?;
         Ok(Self {
             policy,
             ours,
@@ -114,89 +113,84 @@ pub(super) fn limit(worker: &Worker) -> io::Result<()> {
     mainstay_sandbox::limit_processes(&policy(&worker.sandbox)?)
 }
 
-/// The command that the keeper starts for a sandboxed worker. `program` is the executable of the worker, if that is held
-/// open.
-pub(super) fn command(
+/// Starts a sandboxed worker: a copy of this process restricts itself and executes it.
+pub(super) fn start(
     worker: &Worker,
     rung: Rung,
-    program: Option<&OwnedFd>,
-) -> io::Result<(Command, Option<Learning>)> {
-    let mut command = Command::new("/proc/self/exe");
+    pipes: WorkerFds,
+) -> io::Result<(Pid, Option<Learning>)> {
     let policy = policy(&worker.sandbox)?;
     let learning = policy.learn.is_some().then(|| Learning::new(policy));
     let learning = learning.transpose()?;
     let stage = match &learning {
-        Some(learning) => format!("{LEARN}{}", learning.theirs.as_raw_fd()),
-        None => rung.as_str().to_owned(),
+        Some(learning) => Stage::Learn(&learning.theirs),
+        None => Stage::Restrict(rung == Rung::Namespace),
     };
-    command
-        .arg0(NAME)
-        .args([WORD, CONFINE, &stage])
-        .arg(&worker.sandbox);
-    match program {
-        Some(held) => {
-            // The last stage executes it by its number, so it is inherited.
-            rustix::io::fcntl_setfd(held, FdFlags::empty())?;
-            let called = if worker.called.is_empty() {
-                &worker.program
-            } else {
-                &worker.called
-            };
-            command
-                .arg(called)
-                .arg(format!("/proc/self/fd/{}", held.as_raw_fd()));
-        }
-        None => {
-            command.arg(&worker.called).arg(&worker.program);
-        }
-    }
-    command.args(&worker.arguments);
-    Ok((command, learning))
+    let child = mainstay_sandbox::fork(|| {
+        let error = become_worker(worker, &stage, &pipes);
+        let _ = writeln!(io::stderr(), "mainstay: error: {error}");
+        UNCONFINED
+    })?;
+    let child = Pid::from_raw(child).ok_or_else(|| io::Error::other("a child has no number"))?;
+    // Our copies of the pipes end here: the host must see when the worker closes its own.
+    drop(pipes);
+    Ok((child, learning))
 }
 
-/// The word after the stage.
-enum Stage {
-    /// Restrict the worker; true where it has namespaces of its own.
+/// The restrictions of a worker.
+enum Stage<'a> {
+    /// Restrict it; true where it has namespaces of its own.
     Restrict(bool),
-    /// Watch it, through the socket of this number.
-    Learn(String),
+    /// Watch it, through this socket.
+    Learn(&'a UnixStream),
 }
 
-/// Restricts this process and executes the worker.
-pub(super) fn become_worker(mut words: impl Iterator<Item = OsString>) -> ExitCode {
-    let stage = words.next().unwrap_or_default();
-    let stage = match stage.to_str().and_then(|word| word.strip_prefix(LEARN)) {
-        Some(number) => Stage::Learn(number.to_owned()),
-        None => Stage::Restrict(stage == Rung::Namespace.as_str()),
+/// Restricts this process and executes the worker. Returns the reason why it could not.
+fn become_worker(worker: &Worker, stage: &Stage<'_>, pipes: &WorkerFds) -> String {
+    let taken = take_pipes(pipes, stage);
+    let prepared = taken
+        .map_err(|error| format!("the sandbox cannot take the pipes of its server: {error}"))
+        .and_then(|()| restrict(worker, stage, pipes.program.as_ref()));
+    let (temporary, program) = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => return error,
     };
-    let Some(worker) = Worker::parse(words) else {
-        return ExitCode::from(2);
-    };
-    let error = match restrict(&worker, stage) {
-        Ok((temporary, program)) => {
-            let mut command = Command::new(program);
-            if !worker.called.is_empty() {
-                command.arg0(&worker.called);
-            }
-            let failed = command
-                .args(&worker.arguments)
-                .env("TMPDIR", temporary)
-                .exec();
-            format!(
-                "cannot execute {} inside the sandbox: {failed}",
-                Path::new(&worker.program).display()
-            )
-        }
-        Err(error) => error,
-    };
-    let _ = writeln!(io::stderr(), "mainstay: error: {error}");
-    ExitCode::from(UNCONFINED)
+    let mut command = Command::new(program);
+    if !worker.called.is_empty() {
+        command.arg0(&worker.called);
+    } else if pipes.program.is_some() {
+        command.arg0(&worker.program);
+    }
+    let failed = command
+        .args(&worker.arguments)
+        .env("TMPDIR", temporary)
+        .exec();
+    format!(
+        "cannot execute {} inside the sandbox: {failed}",
+        Path::new(&worker.program).display()
+    )
+}
+
+/// Makes the worker's pipes its standard input and output, in a process group of its own.
+fn take_pipes(pipes: &WorkerFds, stage: &Stage<'_>) -> io::Result<()> {
+    rustix::process::setpgid(None, None)?;
+    if matches!(stage, Stage::Learn(_)) {
+        // The keeper takes a descriptor of this process.
+        rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)?;
+    }
+    rustix::stdio::dup2_stdin(&pipes.stdin)?;
+    rustix::stdio::dup2_stdout(&pipes.stdout)?;
+    Ok(())
 }
 
 /// Applies the policy to this process. Gives its temporary directory and the file to execute.
-fn restrict(worker: &Worker, stage: Stage) -> Result<(PathBuf, PathBuf), String> {
+fn restrict(
+    worker: &Worker,
+    stage: &Stage<'_>,
+    held: Option<&OwnedFd>,
+) -> Result<(PathBuf, PathBuf), String> {
     let policy = policy(&worker.sandbox).map_err(|error| error.to_string())?;
-    let temporary = if let Stage::Restrict(true) = stage {
+    let temporary = if let Stage::Restrict(true) = *stage {
         PathBuf::from(Surroundings::TEMPORARY)
     } else {
         let own = own_temporary(rustix::process::getpid());
@@ -204,35 +198,32 @@ fn restrict(worker: &Worker, stage: Stage) -> Result<(PathBuf, PathBuf), String>
         made.map_err(|error| format!("the sandbox cannot make a temporary directory: {error}"))?;
         own
     };
-    let keeper = match &stage {
-        Stage::Learn(number) => Some(
-            mainstay_sandbox::inherited_socket(number)
-                .map_err(|error| format!("the sandbox cannot learn: {error}"))?,
-        ),
-        Stage::Restrict(_) => None,
-    };
-    let program = close_the_rest(worker)
+    let program = close_the_rest(worker, held)
         .map_err(|error| format!("the sandbox cannot close its descriptors: {error}"))?;
-    match (stage, keeper) {
-        (Stage::Restrict(private), _) => {
+    match *stage {
+        Stage::Restrict(private) => {
             let lacks = confine(&policy, &temporary, private).map_err(|error| error.to_string())?;
             report(&lacks);
         }
-        (Stage::Learn(_), Some(keeper)) => {
-            watch_this_process(&policy, &keeper).map_err(|error| error.to_string())?;
+        Stage::Learn(keeper) => {
+            watch_this_process(&policy, keeper).map_err(|error| error.to_string())?;
         }
-        (Stage::Learn(_), None) => {}
     }
     Ok((temporary, program))
 }
 
-/// Leaves the worker its three pipes: nothing else stays open when it is executed. Gives the file to execute.
-fn close_the_rest(worker: &Worker) -> io::Result<PathBuf> {
+/// Leaves the worker its three pipes: nothing else stays open when it is executed. Gives the file to execute; `held` is
+/// the program, if the host holds it open.
+fn close_the_rest(worker: &Worker, held: Option<&OwnedFd>) -> io::Result<PathBuf> {
     mainstay_sandbox::close_others_on_exec()?;
-    let program = PathBuf::from(&worker.program);
-    if !program.starts_with("/proc/self/fd") {
-        return Ok(program);
-    }
+    let Some(held) = held else {
+        return Ok(PathBuf::from(&worker.program));
+    };
+    let program = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
+    let path = match worker.called.is_empty() {
+        true => &worker.program,
+        false => &worker.called,
+    };
     let mut head = [0; 2];
     let held = fs::File::open(&program)?;
     if held.read_at(&mut head, 0)? < 2 || head != *b"#!" {
@@ -240,7 +231,7 @@ fn close_the_rest(worker: &Worker) -> io::Result<PathBuf> {
     }
     // The interpreter opens the script once more. The one that is held belongs to the mounts outside, which are not
     // read-only; by its path it belongs to those of the sandbox.
-    let own = fs::File::open(&worker.called).ok().filter(|own| {
+    let own = fs::File::open(path).ok().filter(|own| {
         let same = |one: &fs::File| one.metadata().map(|about| (about.dev(), about.ino())).ok();
         same(own) == same(&held)
     });

@@ -83,6 +83,7 @@ impl HttpDoor {
 
     /// Opens a session with its first request. `None` if the host has ended or has no room.
     pub async fn open(&self, line: &str) -> Option<(HttpSession, HttpStream)> {
+        crate::sim::open().await;
         let who = Credential::Anonymous;
         let table = self.0.table.read().await;
         let opened = table.open(&self.0.back, &self.0.limits, who, None).await;
@@ -102,6 +103,7 @@ impl HttpDoor {
         let Ok(Relayed::Request(request)) = relay(line.as_bytes(), self.0.limits.json_depth) else {
             return None;
         };
+        crate::sim::open().await;
         let who = Credential::Token([caller; 32]);
         let table = self.0.table.read().await;
         let shared = table.shared(&self.0.back, &self.0.limits, &who).await;
@@ -120,6 +122,11 @@ impl HttpDoor {
     /// Links to the host that are open.
     pub async fn links(&self) -> usize {
         self.0.table.read().await.links()
+    }
+
+    /// Ends the modern answers that are open with an error.
+    pub(crate) async fn end_answers(&self) {
+        self.0.table.read().await.end_answers();
     }
 
     /// Closes the streams that clients resume, and keeps requests out. `None` while one is on its way in, or a modern
@@ -156,6 +163,7 @@ impl ClosedDoor {
 
 impl HttpSession {
     async fn find(&self) -> Option<(Arc<Session>, OwnedRwLockReadGuard<Table>)> {
+        crate::sim::open().await;
         let table = Arc::clone(&self.door.0.table).read_owned().await;
         let session = table.find(&self.id, &Credential::Anonymous)?;
         Some((session, table))

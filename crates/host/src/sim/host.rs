@@ -9,16 +9,17 @@ use mainstay_contract::limits::Limits;
 use mainstay_contract::outcome::Problem;
 use mainstay_contract::render::RenderMode;
 use mainstay_kernel::action::End;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use super::{Flag, HttpDoor, PipeReader, PipeWriter};
+use super::{HttpDoor, PipeReader, PipeWriter};
 use crate::config::{
     Command, Config, EnvelopeMode, IdSource, Pack, Server, ServerLaunch, Shim, ToolListRules,
     Transport, TreeKill,
 };
 use crate::control::{Control, Replier};
 use crate::engine::{Event, Single};
+use crate::flag::Flag;
 use crate::io::{Sink, Source};
 use crate::serve::simulate;
 use crate::tasks::TaskRules;
@@ -30,8 +31,28 @@ use crate::wrap::{Rules, WrapConfig};
 pub struct Host {
     events: mpsc::Sender<Event>,
     engine: JoinHandle<()>,
-    over: watch::Receiver<bool>,
+    over: Over,
     crashed: Arc<Flag>,
+}
+
+/// The end of a host, for those who wait for it.
+#[derive(Clone, Debug, Default)]
+pub struct Over(Arc<Flag>);
+
+impl Over {
+    /// Waits until the engine has ended, or crashed. A real process exits then, and every pipe breaks.
+    pub async fn wait(&self) {
+        self.0.is(true).await;
+    }
+}
+
+/// Says that the engine has ended when it goes, however it ends.
+struct Ends(Over);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.0.set(true);
+    }
 }
 
 /// A server of a file.
@@ -151,10 +172,11 @@ impl Host {
         let crashed = Arc::new(Flag::default());
         super::set_host(Arc::clone(&crashed));
         let (events, engine) = simulate(config).map_err(io::Error::other)?;
-        let (ended, over) = watch::channel(false);
+        let over = Over::default();
+        let ends = Ends(over.clone());
         let engine = tokio::spawn(async move {
+            let _ends = ends;
             engine.run().await;
-            let _ = ended.send(true);
         });
         Ok(Self {
             events,
@@ -228,7 +250,7 @@ impl Host {
     pub fn kill(&self) {
         self.engine.abort();
         super::ledger::drop_lease();
-        self.crashed.set();
+        self.crashed.set(true);
     }
 
     /// True once the engine has ended.
@@ -236,9 +258,8 @@ impl Host {
         self.engine.is_finished()
     }
 
-    /// Becomes true, or loses its sender, when the engine ends. A real process exits then, and
-    /// every pipe breaks.
-    pub fn over(&self) -> watch::Receiver<bool> {
+    /// Its end.
+    pub fn over(&self) -> Over {
         self.over.clone()
     }
 

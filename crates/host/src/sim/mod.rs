@@ -19,15 +19,13 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub use self::check::CheckNoise;
 pub(crate) use self::check::{Check, check};
-pub use self::host::{Host, ServerPlan, TaskSettings};
+pub use self::host::{Host, Over, ServerPlan, TaskSettings};
 pub(crate) use self::ledger::{Clerk, backend};
 pub use self::ledger::{LedgerNoise, keep_ledger, recorded};
 pub use self::pipe::{Noise, PipeReader, PipeWriter, Weather, pipe};
@@ -35,40 +33,21 @@ pub use self::process::{Child, Exit, Order, Process, Spawned};
 pub use self::trace::Trace;
 pub use self::upgrade::{Upgraded, upgrade_one_in, upgraded};
 pub(crate) use self::upgrade::{
-    arrived, carry, door, is_upgrade_due, note_upgrade, set_closed, set_door,
+    arrived, carry, door, ends_answers, is_upgrade_due, note_ended_answers, note_upgrade, open,
+    set_closed, set_door, time_to_read,
 };
 use crate::config::Command;
+use crate::flag::Flag;
 pub use crate::http::door::{HttpDoor, HttpEvent, HttpSession, HttpStream};
 use crate::process::Pipes;
 
 /// Seconds between 1970 and the beginning of every simulated run.
 const BEGINNING: u64 = 1_800_000_000;
 
-/// Events that the loop of one run may handle: some hundred times the usual number.
+/// Events that the loop of one run may handle: some hundred times the usual number, and more for every second that
+/// passes, since an operator looks ten times in each.
 const MOST_TURNS: u64 = 3_000;
-
-/// A fact that becomes true once. Tasks are woken in the order in which they began to wait; those of a `watch` are not.
-#[derive(Debug, Default)]
-struct Flag {
-    is_set: AtomicBool,
-    changed: Notify,
-}
-
-impl Flag {
-    fn set(&self) {
-        self.is_set.store(true, Ordering::Relaxed);
-        self.changed.notify_waiters();
-    }
-
-    async fn wait(&self) {
-        let changed = self.changed.notified();
-        tokio::pin!(changed);
-        changed.as_mut().enable();
-        if !self.is_set.load(Ordering::Relaxed) {
-            changed.await;
-        }
-    }
-}
+const TURNS_PER_SECOND: u64 = 30;
 
 /// The programs of a simulated machine.
 pub trait Programs {
@@ -187,21 +166,22 @@ fn crashed() -> Option<Arc<Flag>> {
 
 /// The loop handles an event. A loop that never rests is ended, since no time passes for it.
 pub(crate) fn turn(label: &str) {
-    let (turns, crashes) = WORLD.with_borrow_mut(|world| {
+    let (is_busy, crashes) = WORLD.with_borrow_mut(|world| {
         let Some(world) = world else {
-            return (0, false);
+            return (false, false);
         };
         world.turns += 1;
+        let most = MOST_TURNS + TURNS_PER_SECOND * world.began.elapsed().as_secs();
         world.upgrades.draw();
         let crashes = world.crash_after == Some(0);
         world.crash_after = world.crash_after.and_then(|left| left.checked_sub(1));
-        (world.turns, crashes)
+        (world.turns > most, crashes)
     });
     if crashes {
         // The end of the host's task, without the report of a panic.
         std::panic::resume_unwind(Box::new("the host crashes"));
     }
-    if turns > MOST_TURNS {
+    if is_busy {
         give_up(&format!("the loop never rests; it handles {label}"));
     }
 }

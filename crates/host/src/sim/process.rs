@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc;
 
-use super::{Flag, PipeReader, PipeWriter};
+use super::{PipeReader, PipeWriter};
+use crate::flag::Flag;
 use crate::io::{Sink, Source};
 use crate::process::{self, End, Happened, Pipes, Rung};
 
@@ -153,7 +154,7 @@ impl Child {
 
 async fn has_crashed(crashed: Option<&Flag>) {
     match crashed {
-        Some(crashed) => crashed.wait().await,
+        Some(crashed) => crashed.is(true).await,
         None => std::future::pending().await,
     }
 }

@@ -5,18 +5,22 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{HttpDoor, PipeReader, PipeWriter, Process, WORLD};
+use crate::flag::Flag;
 
-/// Between two looks of a caller that waits outside.
-const LOOK: Duration = Duration::from_millis(1);
+/// The longest time that a new executable takes to read a state, in milliseconds.
+const LONGEST_READ_MS: u64 = 400;
 
 /// How often the host of a world was replaced by one that continued its saved state, and how often that was refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Upgraded {
     pub done: u64,
     pub refused: u64,
+    /// How often open answers were ended with an error for it.
+    pub ended: u64,
 }
 
 /// The upgrades of a world.
@@ -27,8 +31,8 @@ pub(super) struct Upgrades {
     /// Apart from the other numbers of the seed, which stay the same with and without upgrades.
     random: u64,
     is_due: bool,
-    /// Callers over REST wait outside, as their connections wait in the backlog.
-    is_closed: bool,
+    /// Callers over HTTP wait outside, as their connections wait in the backlog.
+    closed: Arc<Flag>,
     seen: Upgraded,
     door: Option<HttpDoor>,
     on_the_way: BTreeMap<u64, Carried>,
@@ -36,16 +40,13 @@ pub(super) struct Upgrades {
 }
 
 impl Upgrades {
-    pub(super) const fn of(seed: u64) -> Self {
+    pub(super) fn of(seed: u64) -> Self {
         Self {
             one_in: 0,
             random: seed,
             is_due: false,
-            is_closed: false,
-            seen: Upgraded {
-                done: 0,
-                refused: 0,
-            },
+            closed: Arc::default(),
+            seen: Upgraded::default(),
             door: None,
             on_the_way: BTreeMap::new(),
             next: 0,
@@ -53,8 +54,8 @@ impl Upgrades {
     }
 
     /// A host starts. The one before may have crashed in the middle of an upgrade.
-    pub(super) const fn reopen(&mut self) {
-        self.is_closed = false;
+    pub(super) fn reopen(&mut self) {
+        self.closed.set(false);
     }
 
     /// Decides after an event if an upgrade is due.
@@ -62,11 +63,15 @@ impl Upgrades {
         if self.one_in == 0 {
             return;
         }
+        self.is_due |= self.next_random().is_multiple_of(u64::from(self.one_in));
+    }
+
+    const fn next_random(&mut self) -> u64 {
         self.random = self
             .random
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
-        self.is_due |= (self.random >> 33).is_multiple_of(u64::from(self.one_in));
+        self.random >> 33
     }
 }
 
@@ -148,15 +153,44 @@ pub(crate) fn is_upgrade_due() -> bool {
     with(|upgrades| upgrades.is_due).unwrap_or(false)
 }
 
-/// Keeps callers over REST outside, or lets them in.
-pub(crate) fn set_closed(is_closed: bool) {
-    with(|upgrades| upgrades.is_closed = is_closed);
+/// Decides if an upgrade ends answers that are still open at its limit.
+pub(crate) fn ends_answers() -> bool {
+    with(|upgrades| upgrades.next_random().is_multiple_of(2)).unwrap_or(false)
 }
 
-/// Waits while callers over REST are kept outside.
-pub(super) async fn open() {
-    while with(|upgrades| upgrades.is_closed) == Some(true) {
-        tokio::time::sleep(LOOK).await;
+/// Open answers were ended for an upgrade.
+pub(crate) fn note_ended_answers() {
+    with(|upgrades| upgrades.seen.ended += 1);
+}
+
+/// How long a new executable takes to read a state.
+pub(crate) fn time_to_read() -> Duration {
+    let drawn = with(|upgrades| {
+        // Shorter in a run of many upgrades: the sum counts against the deadlines of calls.
+        let longest_ms = LONGEST_READ_MS.min(20 * u64::from(upgrades.one_in.max(1)));
+        let ms = upgrades.next_random() % longest_ms;
+        // Mostly at once.
+        match upgrades.next_random() % 4 {
+            0 => ms,
+            _ => 0,
+        }
+    });
+    Duration::from_millis(drawn.unwrap_or_default())
+}
+
+/// Keeps callers over HTTP outside, or lets them in.
+pub(crate) fn set_closed(is_closed: bool) {
+    let closed = with(|upgrades| Arc::clone(&upgrades.closed));
+    if let Some(closed) = closed {
+        closed.set(is_closed);
+    }
+}
+
+/// Waits while callers over HTTP are kept outside.
+pub(crate) async fn open() {
+    let closed = with(|upgrades| Arc::clone(&upgrades.closed));
+    if let Some(closed) = closed {
+        closed.is(false).await;
     }
 }
 

@@ -150,7 +150,7 @@ pub(crate) async fn read_lines(
     mut lines: Lines,
     limit: usize,
     events: mpsc::Sender<Event>,
-    mut pause: Pause,
+    pause: Pause,
 ) -> Option<Lines> {
     loop {
         while let Some(frame) = lines.take() {

@@ -63,7 +63,7 @@ pub(crate) async fn write_out<E>(
     outbox: Outbox,
     events: mpsc::Sender<E>,
     caught_up: impl Fn() -> E,
-    mut pause: Pause,
+    pause: Pause,
 ) -> Wrote {
     let mut bytes = Vec::new();
     loop {
@@ -76,7 +76,7 @@ pub(crate) async fn write_out<E>(
             return Wrote::All;
         };
         bytes = taken;
-        match write_all(&mut sink, &outbox, &bytes, &events, &caught_up, &mut pause).await {
+        match write_all(&mut sink, &outbox, &bytes, &events, &caught_up, &pause).await {
             Piece::Done => {}
             Piece::Broken => return Wrote::Broken,
             Piece::Paused => return Wrote::Paused(sink),
@@ -91,7 +91,7 @@ pub(crate) async fn write_answers<E: From<ClientEvent>>(
     mut sink: Sink,
     outbox: Outbox,
     events: mpsc::Sender<E>,
-    mut pause: Pause,
+    pause: Pause,
 ) -> Option<Sink> {
     let caught_up = || ClientEvent::OutputTaken { session }.into();
     let mut bytes = Vec::new();
@@ -105,7 +105,7 @@ pub(crate) async fn write_answers<E: From<ClientEvent>>(
         };
         let Some(taken) = taken else { break true };
         bytes = taken;
-        match write_all(&mut sink, &outbox, &bytes, &events, &caught_up, &mut pause).await {
+        match write_all(&mut sink, &outbox, &bytes, &events, &caught_up, &pause).await {
             Piece::Done => {}
             Piece::Broken => break false,
             Piece::Paused => return Some(sink),
@@ -126,7 +126,7 @@ async fn write_all<E>(
     bytes: &[u8],
     events: &mpsc::Sender<E>,
     caught_up: &impl Fn() -> E,
-    pause: &mut Pause,
+    pause: &Pause,
 ) -> Piece {
     let mut rest = bytes;
     while !rest.is_empty() {

@@ -19,7 +19,7 @@ use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -97,6 +97,13 @@ pub(crate) fn open(path: &Path) -> Result<File, String> {
     let facts = file.metadata().map_err(|error| failed(&error))?;
     if !facts.is_file() || facts.permissions().mode() & 0o111 == 0 {
         return Err(failed(&"it is not an executable file"));
+    }
+    let mut start = [0; 2];
+    if file.read_exact_at(&mut start, 0).is_ok() && &start == b"#!" {
+        // Its interpreter could not open it: descriptors stay closed on exec.
+        return Err(failed(
+            &"it is a script; name the executable that it starts",
+        ));
     }
     Ok(file)
 }

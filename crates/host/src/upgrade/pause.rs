@@ -5,49 +5,36 @@
 
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use crate::flag::Flag;
 
 /// The host's side.
-#[derive(Clone, Debug)]
-pub(crate) struct Pauses(Arc<watch::Sender<bool>>);
-
-impl Default for Pauses {
-    fn default() -> Self {
-        Self(Arc::new(watch::Sender::new(false)))
-    }
-}
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pauses(Arc<Flag>);
 
 impl Pauses {
     /// Begins or ends the pause.
     pub(crate) fn set(&self, paused: bool) {
-        self.0.send_replace(paused);
+        self.0.set(paused);
     }
 
     /// A task's side.
     pub(crate) fn watch(&self) -> Pause {
-        Pause(self.0.subscribe())
+        Pause(Arc::clone(&self.0))
     }
 }
 
 /// A task's side of [`Pauses`].
 #[derive(Clone, Debug)]
-pub(crate) struct Pause(watch::Receiver<bool>);
+pub(crate) struct Pause(Arc<Flag>);
 
 impl Pause {
     /// Waits until the host is paused.
-    pub(crate) async fn begun(&mut self) {
-        self.reaches(true).await;
+    pub(crate) async fn begun(&self) {
+        self.0.is(true).await;
     }
 
     /// Waits while the host is paused.
-    pub(crate) async fn over(&mut self) {
-        self.reaches(false).await;
-    }
-
-    async fn reaches(&mut self, wanted: bool) {
-        if self.0.wait_for(|paused| *paused == wanted).await.is_err() {
-            // The host has ended.
-            std::future::pending::<()>().await;
-        }
+    pub(crate) async fn over(&self) {
+        self.0.is(false).await;
     }
 }

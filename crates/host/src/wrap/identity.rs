@@ -161,11 +161,9 @@ fn key(directory: &Path) -> io::Result<[u8; KEY_BYTES]> {
         make_key(directory, &path)?;
     }
     let mut key = [0; KEY_BYTES];
-    let named =
-        |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     fs::File::open(&path)
         .and_then(|mut file| file.read_exact(&mut key))
-        .map_err(named)?;
+        .map_err(|error| files::named(&path, &error))?;
     Ok(key)
 }
 
@@ -174,7 +172,8 @@ fn make_key(directory: &Path, path: &Path) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
-        .create(directory)?;
+        .create(directory)
+        .map_err(|error| files::named(directory, &error))?;
     let halves = [entropy::random_id(), entropy::random_id()];
     let fresh = directory.join(format!("{KEY_FILE}.{}", Hex(&entropy::random_id())));
     let mut file = OpenOptions::new()

@@ -200,8 +200,11 @@ fn prune(folder: &Path) -> io::Result<()> {
 }
 
 fn warn(log: &Log, path: &Path, error: &io::Error) {
-    let path = path.display();
-    let line = format!("mcp:warning reason=catalog_not_remembered {path}: {error}");
+    let (path, mut said) = (path.display().to_string(), error.to_string());
+    if !said.starts_with(&path) {
+        said = format!("{path}: {said}");
+    }
+    let line = format!("mcp:warning reason=catalog_not_remembered {said}");
     log.say(Level::Warn, line);
 }
 

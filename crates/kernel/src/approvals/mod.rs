@@ -8,12 +8,14 @@
 //!
 //! [`policy`] decides which calls are asked about, [`question`] has the words.
 
+pub(crate) mod exact;
 pub mod policy;
 pub(crate) mod question;
 
 use std::collections::BTreeMap;
 
 use mainstay_contract::id::{CallId, RequestId, SessionId};
+use mainstay_contract::json::Json;
 use mainstay_schema::Fingerprint;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -34,7 +36,7 @@ pub struct Bond {
     pub caller: String,
     pub server: String,
     pub tool: String,
-    /// SHA-256 of the canonical JSON of the arguments.
+    /// SHA-256 of the canonical JSON of the arguments, with all digits of their numbers.
     pub arguments: String,
     /// The version of the policy.
     pub policy: String,
@@ -57,6 +59,9 @@ pub struct Approval {
     pub question: Option<(SessionId, RequestId)>,
     /// The one who granted it before the call was repeated.
     pub granted: Option<String>,
+    /// The members of a call that continue a question of its server; the repeated call gets them back.
+    #[serde(default)]
+    pub carried: Option<Json>,
 }
 
 /// All approvals that are open.
@@ -330,6 +335,7 @@ mod tests {
                             call: waits.then(|| CallId::new(known.len() as u64 + 1)),
                             question: None,
                             granted: None,
+                            carried: None,
                         };
                         let open = known.iter().filter(|known| known.open).count();
                         match approvals.add(approval, MOST) {

@@ -3,10 +3,10 @@
 //! Text of clients and servers stands in quotes, on one line, and has no characters that look like others or move text:
 //! they are escaped as in JSON. So it cannot end its quotes or imitate the words of the host, which come first.
 
-use mainstay_contract::canonical::canonical_text;
 use mainstay_contract::dialect::encode;
 use mainstay_contract::json::{Json, ObjectWriter};
 use mainstay_contract::method::Method;
+use mainstay_contract::render::visible_json;
 use mainstay_contract::scan;
 use serde_json::{Value, json};
 
@@ -18,6 +18,10 @@ const NAME_CHARS: usize = 128;
 const QUESTION_CHARS: usize = 1500;
 /// Characters of the arguments in a listing.
 const LISTED_CHARS: usize = 4000;
+
+/// Around a text whose direction must not turn around what is next to it.
+const ISOLATE: char = '\u{2067}';
+const END: char = '\u{2069}';
 
 /// The member of an answer with the decision.
 const DECISION: &str = "decision";
@@ -34,15 +38,15 @@ pub(crate) enum Answered {
     Unasked,
 }
 
-/// The arguments of a call, for a listing.
-pub(crate) fn listed(arguments: &Json) -> String {
-    plain(&canonical_text(arguments), LISTED_CHARS)
+/// The arguments of a call, as [`exact_text`](super::exact::exact_text) has them, for a listing.
+pub(crate) fn listed(arguments: &str) -> String {
+    plain(arguments, LISTED_CHARS)
 }
 
 /// The parameters of `elicitation/create`.
-pub(crate) fn params(bond: &Bond, arguments: &Json, wait_ms: u64) -> String {
+pub(crate) fn params(bond: &Bond, arguments: &str, wait_ms: u64) -> String {
     let (server, tool) = (quoted(&bond.server), quoted(&bond.tool));
-    let shown = plain(&canonical_text(arguments), QUESTION_CHARS);
+    let shown = plain(arguments, QUESTION_CHARS);
     let seconds = wait_ms.div_ceil(1000);
     let digest = &bond.arguments;
     let message = format!(
@@ -116,23 +120,84 @@ fn quoted(name: &str) -> String {
 /// JSON text of letters, digits and the signs of ASCII; other characters, which JSON has only inside its strings, are
 /// escaped. A text that is too long is cut; no text can imitate the mark of a cut, because it is not ASCII.
 fn plain(json: &str, most: usize) -> String {
-    let mut shown = String::with_capacity(json.len().min(most));
-    let mut units = [0; 2];
-    for (count, char) in json.chars().enumerate() {
-        if count == most {
-            let more = json.chars().count() - count;
-            shown.push_str(&format!("… ({more} more characters; the digest is of all)"));
-            break;
+    let end = json.char_indices().nth(most).map(|(at, _)| at);
+    let parts = json.split_at_checked(end.unwrap_or(json.len()));
+    let (part, behind) = parts.unwrap_or((json, ""));
+    let part = visible_json(part);
+    let mut shown = String::with_capacity(part.len());
+    let mut rest = &*part;
+    while let Some(first) = rest.chars().next() {
+        let is_word = first.is_alphanumeric();
+        let end = rest.find(|char: char| char.is_alphanumeric() != is_word);
+        let parts = rest.split_at_checked(end.unwrap_or(rest.len()));
+        let (run, others) = parts.unwrap_or((rest, ""));
+        match is_word {
+            true => push_word(&mut shown, run),
+            false => push_signs(&mut shown, run),
         }
-        if char.is_ascii_graphic() || char == ' ' || char.is_alphanumeric() {
-            shown.push(char);
-        } else {
-            for unit in char.encode_utf16(&mut units) {
-                shown.push_str(&format!("\\u{unit:04x}"));
-            }
-        }
+        rest = others;
+    }
+    match behind.chars().count() {
+        0 => {}
+        more => shown.push_str(&format!("… ({more} more characters; the digest is of all)")),
     }
     shown
+}
+
+fn push_signs(shown: &mut String, signs: &str) {
+    for char in signs.chars() {
+        match char.is_ascii_graphic() || char == ' ' {
+            true => shown.push(char),
+            false => push_escaped(shown, char),
+        }
+    }
+}
+
+/// A word, without characters that pass for others. Letters that are written from right to left would turn around what
+/// stands between two words of them, so each run of them is isolated from the rest.
+fn push_word(shown: &mut String, word: &str) {
+    let mixed = has_two_alphabets(word);
+    let mut is_isolated = false;
+    for char in word.chars() {
+        if is_leftward(char) != is_isolated {
+            shown.push(if is_isolated { END } else { ISOLATE });
+            is_isolated = !is_isolated;
+        }
+        match is_copy(char) || mixed && !is_latin(char) {
+            true => push_escaped(shown, char),
+            false => shown.push(char),
+        }
+    }
+    shown.extend(is_isolated.then_some(END));
+}
+
+fn push_escaped(shown: &mut String, char: char) {
+    for unit in char.encode_utf16(&mut [0; 2]) {
+        shown.push_str(&format!("\\u{unit:04x}"));
+    }
+}
+
+/// True for a word such as `pаypal` with a letter of another alphabet.
+fn has_two_alphabets(word: &str) -> bool {
+    let has_ascii = word.contains(|char: char| char.is_ascii_alphabetic());
+    has_ascii && !word.chars().all(is_latin)
+}
+
+const fn is_latin(char: char) -> bool {
+    char.is_ascii() || matches!(char, '\u{c0}'..='\u{24f}' | '\u{1e00}'..='\u{1eff}')
+}
+
+/// True for letters and digits that Unicode has once more in another style: superscript, enclosed, mathematical, full width.
+const fn is_copy(char: char) -> bool {
+    matches!(char, '\u{aa}' | '\u{b2}' | '\u{b3}' | '\u{b9}'..='\u{be}' | '\u{2070}'..='\u{218f}'
+        | '\u{2460}'..='\u{24ff}' | '\u{ff00}'..='\u{ff65}' | '\u{1d400}'..='\u{1d7ff}' | '\u{1f100}'..='\u{1f1ff}'
+        | '\u{1fbf0}'..='\u{1fbf9}')
+}
+
+/// True for letters that are written from right to left.
+const fn is_leftward(char: char) -> bool {
+    matches!(char, '\u{590}'..='\u{8ff}' | '\u{fb1d}'..='\u{fdff}' | '\u{fe70}'..='\u{feff}'
+        | '\u{10800}'..='\u{10fff}' | '\u{1e800}'..='\u{1efff}')
 }
 
 #[cfg(test)]
@@ -152,7 +217,8 @@ mod tests {
     }
 
     fn message(server: &str, tool: &str, arguments: &Value) -> String {
-        let params = params(&bond(server, tool), &Json::from(arguments.clone()), 300_000);
+        let text = crate::approvals::exact::exact_text(&Json::from(arguments.clone()));
+        let params = params(&bond(server, tool), &text, 300_000);
         let params: Value = serde_json::from_str(&params).unwrap();
         params["message"].as_str().unwrap().to_owned()
     }
@@ -197,6 +263,27 @@ mod tests {
         );
     }
 
+    #[test]
+    fn characters_that_pass_for_others_or_move_text_are_not_shown_as_they_are() {
+        let shown = |text: &str| plain(&Value::from(text).to_string(), QUESTION_CHARS);
+        // A filler that is a letter to Unicode and has no shape.
+        assert_eq!(shown("a\u{3164}b\u{ffa0}"), "\"a\\u3164b\\uffa0\"");
+        assert_eq!(shown("/srv/\u{430}pp"), "\"/srv/\\u0430pp\"");
+        assert_eq!(
+            shown("\u{1d41a}\u{ff41}\u{b2}"),
+            "\"\\ud835\\udc1a\\uff41\\u00b2\""
+        );
+        for kept in ["été à Łódź", "привет, мир", "東京 2020", "नमस"] {
+            assert_eq!(shown(kept), format!("\"{kept}\""));
+        }
+        let amounts = shown("שלום 1,2 שלום");
+        assert_eq!(amounts, "\"\u{2067}שלום\u{2069} 1,2 \u{2067}שלום\u{2069}\"");
+        assert_eq!(
+            plain("\"שלוםשלום\"", 5),
+            "\"\u{2067}שלום\u{2069}… (5 more characters; the digest is of all)"
+        );
+    }
+
     proptest! {
         #[test]
         fn foreign_text_cannot_add_a_line_or_a_label(
@@ -207,7 +294,7 @@ mod tests {
         ) {
             let said = message(&server, &tool, &json!({ key: text }));
             prop_assert_eq!(said.lines().count(), 5);
-            let odd = |char: char| !(char.is_ascii_graphic() || char == ' ' || char == '\n' || char.is_alphanumeric() || char == '…');
+            let odd = |char: char| !(char.is_ascii_graphic() || " \n…\u{2067}\u{2069}".contains(char) || char.is_alphanumeric());
             prop_assert!(!said.contains(odd), "{}", said);
             prop_assert!(said.chars().count() < 2500);
         }

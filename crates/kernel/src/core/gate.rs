@@ -12,7 +12,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use mainstay_contract::audit::{AuditEvent, AuditRecord, AuditVerdict};
-use mainstay_contract::canonical::canonical_text;
 use mainstay_contract::dialect::{Dialect, declares_forms};
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{CallId, RequestId, SessionId};
@@ -20,25 +19,26 @@ use mainstay_contract::json::Json;
 use mainstay_contract::meta;
 use mainstay_contract::outcome::{Forwarded, Problem, Success};
 use mainstay_contract::scan;
-use mainstay_schema::Fingerprint;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::Core;
 use super::action::CoreAction;
 use super::sessions::Front;
 use super::tasks::TaskOwner;
 use crate::action::{Delivery, End};
+use crate::approvals::exact;
 use crate::approvals::policy::{CallFacts, Hint, Hints, Judgement, judge, readable, version};
 use crate::approvals::question::{self, Answered};
 use crate::approvals::{Approval, Approvals, Bond, Claim, PREFIX, Policy, Ruling};
 use crate::call::{SlotId, Work};
 use crate::log_limit::{LogLimit, suppressed};
-use crate::server::Rules;
+use crate::server::{Rules, edit};
 use crate::time::Time;
 
 /// Characters of a credential's digest in names: 128 bits.
 const DIGEST_CHARS: usize = 32;
+/// Bytes of the answers to a server that are kept while a person is asked.
+const CARRIED: usize = 256 * 1024;
 /// How long an end waits for its record to be on the disk, in milliseconds.
 const AUDIT_MS: u64 = 10_000;
 
@@ -92,6 +92,9 @@ pub(crate) struct Round {
     approval: Option<String>,
     /// The user's answer.
     answer: Option<Json>,
+    /// The members that continue a call of the server, which asked for input.
+    #[serde(default)]
+    carried: Option<Json>,
 }
 
 impl Round {
@@ -103,22 +106,38 @@ impl Round {
         let meta = meta.filter(|meta| meta.starts_with('{'));
         let declared = meta.and_then(|meta| scan::member(meta, meta::CLIENT_CAPABILITIES));
         let state = scan::member(params, "requestState").and_then(scan::unquote);
-        let approval = state.and_then(|state| state.strip_prefix(PREFIX).map(str::to_owned));
+        let approval = state.as_deref();
+        let approval = approval.and_then(|state| state.strip_prefix(PREFIX).map(str::to_owned));
         let answers = scan::member(params, "inputResponses");
         let answer = answers
             .filter(|answers| answers.starts_with('{') && approval.is_some())
             .and_then(|answers| scan::member(answers, question::QUESTION));
+        let is_round = approval.is_none() && (state.is_some() || answers.is_some());
+        let carried = is_round.then(|| edit::filtered(params, is_of_round));
         Self {
             elicits: declared.is_some_and(declares_forms),
             answer: answer.map(Json::from_scanned),
+            carried: carried.map(|carried| Json::from_scanned(&carried)),
             approval,
         }
     }
 
-    /// True if the request repeats a call for the host, which its server must not see.
-    pub(crate) const fn is_ours(&self) -> bool {
-        self.approval.is_some()
+    /// The parameters for the server, if they are others than the client's: the server knows nothing of the question
+    /// that the host asked, and must get what continues its own.
+    pub(crate) fn params_for_server(&self, params: &str) -> Option<String> {
+        self.approval.as_ref()?;
+        let mut own = edit::filtered(params, |name| !is_of_round(name));
+        let carried = self.carried.as_ref().map_or("{}", Json::as_str);
+        for (name, value) in scan::members(carried) {
+            own = edit::with_member(&own, &name, value);
+        }
+        Some(own)
     }
+}
+
+/// True for the members with which a client repeats a call.
+fn is_of_round(name: &str) -> bool {
+    matches!(name, "requestState" | "inputResponses")
 }
 
 /// A call that has been at the gate.
@@ -323,7 +342,6 @@ impl Core {
         };
         let approved = self.gates.passages.remove(&id);
         let approved = approved.and_then(|passage| passage.approved);
-        let value: Value = readable(&call.arguments).unwrap_or_default();
         let ruling = match &run {
             // It was judged before it was recorded.
             Some((task, _, false)) => Judgement {
@@ -336,10 +354,7 @@ impl Core {
         let passage = Passage {
             session,
             who,
-            digest: match value {
-                Value::Null => Fingerprint::of(&canonical_text(&call.arguments).into()).to_string(),
-                value => Fingerprint::of(&value).to_string(),
-            },
+            digest: exact::digest(&call.arguments),
             effects: !(call.trusted && call.hints.holds(Hint::ReadOnly)),
             policy: version(own, &self.gates.policy),
             ruling,
@@ -386,19 +401,31 @@ impl Core {
         let now = self.clock.now;
         let wait_ms = self.kernel.limits().approval_ms;
         let is_repeated = round.elicits && passage.call.dialect == Dialect::Modern;
+        let arguments = exact::exact_text(&passage.call.arguments);
         let approval = Approval {
             who: name_of(&passage.who),
-            arguments: question::listed(&passage.call.arguments),
+            arguments: question::listed(&arguments),
             rule: passage.ruling.rule.clone(),
             asked: now,
             expires: now.plus_ms(wait_ms),
             call: (!is_repeated).then_some(call),
             question: None,
             granted: None,
+            carried: round.carried.filter(|_| is_repeated),
             bond,
         };
+        if approval
+            .carried
+            .as_ref()
+            .is_some_and(|carried| carried.len() > CARRIED)
+        {
+            let said = format!(
+                "the answers to the server are longer than {CARRIED} bytes and cannot be kept while a person is asked"
+            );
+            return self.close(call, Problem::new(ErrorKind::InvalidArguments, said));
+        }
         let most = self.kernel.limits().approvals;
-        let shown = question::params(&approval.bond, &passage.call.arguments, wait_ms);
+        let shown = question::params(&approval.bond, &arguments, wait_ms);
         let (session, dialect) = (passage.session, passage.call.dialect);
         let mut record = passage.record(AuditEvent::Asked);
         record.rule = Some(approval.rule.clone());
@@ -453,6 +480,8 @@ impl Core {
 
     /// A client repeats a call that it was told to ask its user about.
     fn repeat(&mut self, call: CallId, id: &str, bond: &Bond, answer: Option<&Json>) {
+        let asked = self.gates.approvals.get(id);
+        let carried = asked.and_then(|approval| approval.carried.clone());
         let claim = self.gates.approvals.claim(self.clock.now, id, bond);
         let answer = answer.map(|answer| question::answered(Some(answer.as_str())));
         let (by, is_granted) = match (claim, answer) {
@@ -476,6 +505,7 @@ impl Core {
         }
         if let Some(passage) = self.gates.passages.get_mut(&call) {
             passage.approved = Some((id.to_owned(), by));
+            passage.call.round.carried = carried;
         }
         self.decided(call);
     }
@@ -554,7 +584,10 @@ impl Core {
             return;
         };
         if let Some(slot) = passage.call.slot {
-            self.with_link(slot, |link, cx| link.leave_gate(cx, call, problem));
+            let round = passage.call.round.clone();
+            self.with_link(slot, |link, cx| {
+                link.leave_gate(cx, call, problem, &round);
+            });
             return;
         }
         let tool = passage.call.tool.clone();

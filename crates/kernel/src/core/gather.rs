@@ -4,7 +4,7 @@
 //! when every server has answered, failed, or taken too long; then the names are recorded and the request is routed
 //! again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use mainstay_contract::dialect::{Op, WrappedFacts, negotiate_legacy};
 use mainstay_contract::id::{CallId, SessionId};
@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 
 use super::Core;
 use crate::call::SlotId;
-use crate::server::{Listed, SEPARATOR, ServerConfig, edit};
+use crate::server::{Link, Listed, SEPARATOR, ServerConfig, edit};
 use crate::time::Time;
 
 /// How long a list waits for servers that do not answer, in milliseconds.
@@ -29,6 +29,8 @@ const HANDSHAKE_MS: u64 = 3_000;
 pub(super) const NAME_CHARS: usize = 64;
 /// Names of one kind that are recorded.
 const NAMES: usize = 50_000;
+/// Resources of one server that are recorded though no list has them. The latest ones count.
+const UNLISTED: usize = 1_000;
 /// Warnings about names that are remembered, so that each comes once.
 const REPORTED: usize = 10_000;
 
@@ -39,6 +41,12 @@ pub(super) struct Merged {
     pub(super) owners: BTreeMap<ListKind, BTreeMap<String, String>>,
     gathers: BTreeMap<CallId, Gather>,
     reported: BTreeSet<String>,
+    /// User interfaces of the tools of each server. They are among `owners`, like resources of a list.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    apps: BTreeMap<String, BTreeSet<String>>,
+    /// Resources of each server that its results referred to, the oldest first.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    unlisted: BTreeMap<String, VecDeque<String>>,
 }
 
 /// A request that waits for lists of servers, or for their handshakes.
@@ -66,14 +74,54 @@ impl Merged {
         for names in self.owners.values_mut() {
             names.retain(|_, owner| owner != key);
         }
+        self.apps.remove(key);
+        self.unlisted.remove(key);
     }
 
     pub(super) fn owner(&self, kind: ListKind, name: &str) -> Option<&str> {
         self.owners.get(&kind)?.get(name).map(String::as_str)
     }
 
-    /// Records the owner of a name, if it has none. Returns the owner.
-    pub(super) fn claim(&mut self, kind: ListKind, name: &str, key: &str) -> Option<&str> {
+    /// The server of a resource: the one that lists it, else the first one that refers to it.
+    pub(super) fn owner_of_resource(&self, uri: &str) -> Option<&str> {
+        let mut unlisted = self.unlisted.iter();
+        let refers =
+            |(_, uris): &(&String, &VecDeque<String>)| uris.iter().any(|known| known == uri);
+        let listed = self.owner(ListKind::Resources, uri);
+        listed.or_else(|| unlisted.find(refers).map(|(key, _)| key.as_str()))
+    }
+
+    /// Records a resource that a server refers to. It never takes a resource from a server that lists it, nor
+    /// from one that referred to it before.
+    fn note_unlisted(&mut self, uri: &str, key: &str) {
+        if self.owner_of_resource(uri).is_some() {
+            return;
+        }
+        let uris = self.unlisted.entry(key.to_owned()).or_default();
+        if uris.len() >= UNLISTED {
+            uris.pop_front();
+        }
+        uris.push_back(uri.to_owned());
+    }
+
+    /// Records the user interfaces of a server's tools, instead of those before.
+    fn set_apps(&mut self, key: &str, apps: BTreeSet<String>) {
+        let before = self.apps.insert(key.to_owned(), apps).unwrap_or_default();
+        for uri in before {
+            let is_kept = self.apps.get(key).is_some_and(|apps| apps.contains(&uri));
+            let listed = self.owners.get_mut(&ListKind::Resources);
+            let Some(listed) = listed.filter(|_| !is_kept) else {
+                continue;
+            };
+            if listed.get(&uri).is_some_and(|owner| owner == key) {
+                listed.remove(&uri);
+                self.note_unlisted(&uri, key);
+            }
+        }
+    }
+
+    /// Records the owner of a name, if it has none. Returns the owner, or `None` if there is no room for the name.
+    fn claim(&mut self, kind: ListKind, name: &str, key: &str) -> Option<&str> {
         let names = self.owners.entry(kind).or_default();
         if names.len() >= NAMES && !names.contains_key(name) {
             return None;
@@ -84,8 +132,15 @@ impl Merged {
 }
 
 impl Core {
-    /// Has every server read these lists for a request, which waits for those that come in time.
-    pub(super) fn gather(&mut self, call: CallId, session: SessionId, kinds: Vec<ListKind>) {
+    /// Has every server read these lists for a request, which waits for those that come in time. It waits for lists that
+    /// were missed before only if it `insists`: lists are shown without them, but a resource has no other way.
+    pub(super) fn gather(
+        &mut self,
+        call: CallId,
+        session: SessionId,
+        kinds: Vec<ListKind>,
+        insists: bool,
+    ) {
         let served = self.links.served_to(session);
         // A server that is started on demand is not started for a handshake.
         let is_needed = |config: &ServerConfig| !kinds.is_empty() || !config.rules.lazy;
@@ -97,7 +152,7 @@ impl Core {
                 continue;
             };
             for kind in &kinds {
-                self.with_link(slot, |link, cx| link.want_list(cx, *kind));
+                self.with_link(slot, |link, cx| link.want_list(cx, *kind, insists));
             }
             waiting.insert(slot);
         }
@@ -159,7 +214,7 @@ impl Core {
             return;
         };
         for uri in linked {
-            self.links.merged.claim(ListKind::Resources, &uri, &key);
+            self.links.merged.note_unlisted(&uri, &key);
         }
         match session {
             Some(session) => self.announce_to(session, changed),
@@ -211,6 +266,20 @@ impl Core {
         }
     }
 
+    /// Records the names of lists that came for a client which did not wait for them any more.
+    pub(super) fn record_late_names(&mut self, session: SessionId) {
+        let slots: Vec<SlotId> = match self.links.members.get(&session) {
+            Some(member) if member.only.is_some() => return,
+            Some(member) => member.links.values().copied().collect(),
+            None => self.links.group(session).into_values().collect(),
+        };
+        let links = slots.into_iter().filter_map(|slot| self.links.get(slot));
+        let late: BTreeSet<ListKind> = links.flat_map(Link::unrecorded).collect();
+        for kind in late {
+            self.record_names(session, kind);
+        }
+    }
+
     /// Records the names of a list of all servers of a client. A name that another server or a pack has is
     /// withdrawn.
     fn record_names(&mut self, session: SessionId, kind: ListKind) {
@@ -232,7 +301,7 @@ impl Core {
                 .map(|listed| (listed.name.clone(), listed.app.clone()))
                 .collect();
             let mut warnings = Vec::new();
-            let mut names = BTreeSet::new();
+            let (mut names, mut apps) = (BTreeSet::new(), BTreeSet::new());
             for (own, app) in items {
                 let shown = shown_name(kind, &prefix, &own);
                 let merged = &mut self.links.merged;
@@ -247,20 +316,32 @@ impl Core {
                     true => Some("a pack"),
                     false => merged.claim(kind, &shown, key),
                 };
-                if owner == Some(key) {
-                    names.insert(shown);
-                } else if let Some(owner) = owner {
-                    warnings.push((shown.clone(), format!("name_taken by={owner}")));
+                match owner {
+                    Some(owner) if owner == key => _ = names.insert(shown),
+                    Some(owner) => warnings.push((shown, format!("name_taken by={owner}"))),
+                    None => warnings
+                        .push((shown, format!("too_many_names over {NAMES} of all servers"))),
                 }
-                if let Some(app) = &app {
-                    merged.claim(ListKind::Resources, app, key);
+                if let Some(app) = app
+                    && merged.claim(ListKind::Resources, &app, key) == Some(key)
+                {
+                    apps.insert(app);
                 }
             }
-            // Results and user interfaces refer to resources that no list has.
-            if kind != ListKind::Resources && is_whole {
-                let owned = self.links.merged.owners.entry(kind).or_default();
+            if is_whole {
+                let merged = &mut self.links.merged;
+                match kind {
+                    ListKind::Tools => merged.set_apps(key, apps),
+                    ListKind::Resources => {
+                        let apps = merged.apps.get(key).into_iter().flatten();
+                        names.extend(apps.cloned());
+                    }
+                    ListKind::Prompts | ListKind::Templates => {}
+                }
+                let owned = merged.owners.entry(kind).or_default();
                 owned.retain(|name, owner| owner != key || names.contains(name));
             }
+            self.with_link_quietly(*slot, |link| link.note_recorded(kind));
             for (name, why) in warnings {
                 self.warn_of_name(kind, key, &name, &why);
             }

@@ -494,6 +494,7 @@ impl Core {
         }
         let client = Client::House(House::of(String::new()));
         let slot = self.add_link(server, client, !credential.is_empty(), nonce)?;
+        self.kernel.share_slot(slot);
         let known = (!credential.is_empty()).then(|| credential.to_owned());
         self.with_link(slot, |link, cx| {
             link.share();

@@ -70,6 +70,8 @@ enum Plan {
     Server(String, String),
     /// It must wait for these lists first.
     Gather(Vec<ListKind>),
+    /// The same, also for lists that were missed before.
+    Await(Vec<ListKind>),
     /// The host answers it, from what it knows of all servers.
     Host,
     Refuse(Problem),
@@ -119,6 +121,12 @@ impl Core {
     /// True if a server of this key is served.
     pub fn knows_server(&self, key: &str) -> bool {
         self.links.served().any(|(served, _)| served == key)
+    }
+
+    /// The configuration of a server that is served.
+    pub fn served_config(&self, key: &str) -> Option<&ServerConfig> {
+        let mut served = self.links.served();
+        served.find_map(|(served, config)| (served == key).then_some(config))
     }
 
     /// Forgets servers that neither a client nor a process uses. Returns their keys.
@@ -269,10 +277,12 @@ impl Core {
         }
         let (op, gathered) = (pending.op.clone(), pending.gathered);
         let is_typed = pending.line.is_none();
+        self.record_late_names(session);
         match self.plan(session, &op, gathered, is_typed) {
             Plan::Packs => return false,
             Plan::Server(key, own) => self.hand_over(call, session, &key, &own),
-            Plan::Gather(kinds) => self.gather(call, session, kinds),
+            Plan::Gather(kinds) => self.gather(call, session, kinds, false),
+            Plan::Await(kinds) => self.gather(call, session, kinds, true),
             Plan::Host if !self.catalog.can_route(&op) => return false,
             Plan::Host => {
                 if let Op::SetLogLevel { .. } = op {
@@ -441,7 +451,7 @@ impl Core {
         {
             return to(key);
         }
-        if let Some(key) = merged.owner(ListKind::Resources, uri) {
+        if let Some(key) = merged.owner_of_resource(uri) {
             return to(key);
         }
         let templates = merged.owners.get(&ListKind::Templates);
@@ -451,12 +461,23 @@ impl Core {
             return to(key);
         }
         let kinds = [ListKind::Tools, ListKind::Resources, ListKind::Templates];
-        if !gathered && self.lacks_list(session, &kinds) {
-            return Plan::Gather(kinds.to_vec());
+        let missing = self.servers_without_lists(session);
+        // A list that was missed before may come now.
+        if !gathered && (!missing.is_empty() || self.lacks_list(session, &kinds)) {
+            return Plan::Await(kinds.to_vec());
         }
-        match self.only_server_for(session, uri) {
-            Some(key) => to(&key),
-            None => {
+        match (self.only_server_for(session, uri), missing.as_slice()) {
+            (Some(key), _) => to(&key),
+            // It may have the resource: the request waits for it like a call.
+            (None, [(key, _)]) => to(key),
+            (None, [(_, slot), ..]) => Plan::Refuse(match slot {
+                Some(slot) if self.is_hopeless(*slot) => {
+                    self.kernel.unavailable(self.clock.now, *slot)
+                }
+                Some(_) => Problem::of(ErrorKind::WorkerNotReady),
+                None => Problem::of(ErrorKind::Overloaded),
+            }),
+            (None, []) => {
                 let shown = render::shorten(uri, 120);
                 let said = format!("no server lists the resource {shown}");
                 let problem = Problem::new(ErrorKind::ResourceNotFound, said);
@@ -481,6 +502,12 @@ impl Core {
         if let (Some(only), 1) = (alike.first(), alike.len()) {
             return Some((*only).clone());
         }
+        // A server that may still come may have it; one that cannot be started is left out.
+        let missing = self.servers_without_lists(session);
+        let is_out = |slot: Option<SlotId>| slot.is_some_and(|slot| self.is_hopeless(slot));
+        if !missing.iter().all(|(_, slot)| is_out(*slot)) {
+            return None;
+        }
         let group = self.links.group(session);
         let mut able = group.iter().filter(|(_, slot)| {
             let link = self.links.get(**slot);
@@ -488,6 +515,27 @@ impl Core {
         });
         let first = able.next().map(|(key, _)| key.clone());
         first.filter(|_| able.next().is_none())
+    }
+
+    /// True if the server of a link cannot be started now.
+    fn is_hopeless(&self, slot: SlotId) -> bool {
+        let link = self.links.get(slot);
+        self.kernel.is_closed(self.clock.now, slot) || link.is_some_and(Link::is_hopeless)
+    }
+
+    /// The servers of a client whose resources are not known: no list of them has come yet.
+    fn servers_without_lists(&self, session: SessionId) -> Vec<(String, Option<SlotId>)> {
+        let group = self.links.group(session);
+        let without = self.links.served_to(session).filter_map(|(key, _)| {
+            let slot = group.get(key).copied();
+            let link = slot.and_then(|slot| self.links.get(slot));
+            let is_without = link.is_none_or(|link| {
+                let kinds = [ListKind::Resources, ListKind::Templates];
+                kinds.iter().any(|kind| !link.knows_list(*kind))
+            });
+            is_without.then(|| (key.to_owned(), slot))
+        });
+        without.collect()
     }
 
     /// True if a list of a server has not been read for this client.

@@ -137,7 +137,7 @@ impl Core {
             let work = Work::Refused(problem);
             self.kernel.handle_routed(self.clock.now, call, None, work);
         } else if gathers && !pending.gathered {
-            self.gather(call, session, vec![ListKind::Tools]);
+            self.gather(call, session, vec![ListKind::Tools], false);
         } else if !self.catalog.is_complete() {
             if let Some(pending) = self.requests.get_mut(&call) {
                 pending.stage = PendingStage::Unrouted;

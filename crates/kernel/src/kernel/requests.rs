@@ -388,20 +388,27 @@ impl Kernel {
             }
             Work::Worker(task) => {
                 let (slot, timeout_ms, pace) = (task.slot, task.timeout_ms, task.pace);
-                let owner = self.slots.get_mut(&slot);
-                let open = owner.filter(|owner| !owner.supervisor.is_closed(now));
-                let Some(owner) = open else {
-                    return Some(self.unavailable(now, slot));
-                };
-                if owner.queue.push(id, pace).is_err() {
-                    return Some(Problem::of(ErrorKind::Overloaded));
-                }
                 // A call that a lost host may have sent is probed first, if its tool has a probe.
                 let probes = call.attempt > 0 && task.replay == Replay::ProbeRequired;
                 let send = match probes {
                     true => Dispatch::Probe,
                     false => Dispatch::Call,
                 };
+                let session = call.session;
+                let owner = self.slots.get_mut(&slot);
+                let open = owner.filter(|owner| !owner.supervisor.is_closed(now));
+                let Some(owner) = open else {
+                    return Some(self.unavailable(now, slot));
+                };
+                let calls = &self.calls;
+                let is_own = |other: CallId| {
+                    let other = calls.get(&other);
+                    other.is_some_and(|other| other.session == session)
+                };
+                if owner.queue_call(id, pace, is_own).is_err() {
+                    return Some(Problem::of(ErrorKind::Overloaded));
+                }
+                let call = self.calls.get_mut(&id)?;
                 call.stage = Stage::Queued { send, held: None };
                 self.set_deadline(now, id, timeout_ms);
                 self.dispatch(now, slot);
@@ -514,13 +521,18 @@ impl Kernel {
             // Its worker has let go of it already.
             Stage::Checking { generation, .. } => problem.generation = Some(generation),
             Stage::Running { generation, .. } => {
+                let session = call.session;
                 problem.generation = Some(generation);
                 let until = now.plus_ms(self.limits.grace_ms);
                 let late = call.task().map(|task| task.late).unwrap_or_default();
                 if let Some(worker) = self.worker_mut(generation)
                     && let Some(run) = worker.running.get_mut(&id)
                 {
-                    *run = Run::Abandoned { until, late };
+                    *run = Run::Abandoned {
+                        until,
+                        late,
+                        session: Some(session),
+                    };
                     self.timers.insert((until, Timer::Grace(generation, id)));
                     self.act(Action::Cancel {
                         generation,

@@ -38,6 +38,13 @@ impl Kernel {
         }
     }
 
+    /// Lets several sessions use a slot, each of them fairly.
+    pub fn share_slot(&mut self, slot: SlotId) {
+        if let Some(slot) = self.slots.get_mut(&slot) {
+            slot.is_shared = true;
+        }
+    }
+
     /// Closes a slot: ends its workers and every call that waits for one of them. A call whose
     /// answer is being checked goes on. Ends with one [`Action::SlotOver`].
     pub fn close_slot(&mut self, now: Time, slot: SlotId) {

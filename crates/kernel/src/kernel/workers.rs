@@ -1,8 +1,10 @@
 //! From the spawn of a worker to its reaping.
 
+use std::collections::BTreeMap;
+
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::fault::Fault;
-use mainstay_contract::id::{CallId, Generation};
+use mainstay_contract::id::{CallId, Generation, SessionId};
 use mainstay_contract::outcome::{Problem, Success};
 use mainstay_contract::rpc::{self, Answer, Probed, Progress};
 use mainstay_contract::tool::Pace;
@@ -335,14 +337,16 @@ impl Kernel {
                 Pace::Short => room.0,
                 Pace::Long => room.1,
             };
+            let shares = Shares::of(owner.is_shared, worker, pool, calls);
             // A suspect runs alone, and those behind it wait for their turn.
             let suspect = |call: &Call| isolates && call.is_suspect();
             let mut blocked = false;
             let free = |id: CallId, pace: Pace| {
                 let call = fits(pace).then(|| calls.get(&id)).flatten();
                 call.is_some_and(|call| {
-                    let ready =
-                        matches!(call.stage, Stage::Queued { held: None, .. }) && !is_behind(call);
+                    let ready = matches!(call.stage, Stage::Queued { held: None, .. })
+                        && !is_behind(call)
+                        && (pace == Pace::Long || shares.admit(call.session));
                     blocked |= ready && suspect(call) && !idle;
                     ready && !blocked
                 })
@@ -533,5 +537,44 @@ impl Kernel {
             self.shut(slot, fault);
         }
         self.timers.clear();
+    }
+}
+
+/// The places of a shared server's pool, so that no session keeps the others from it. A session may take a place while
+/// it has fewer than are free: one alone takes half of them, and the next one always finds a place.
+struct Shares {
+    /// Calls of each session that the server has, cancelled ones included; empty while no session can have too many.
+    taken: BTreeMap<SessionId, usize>,
+    free: usize,
+}
+
+impl Shares {
+    fn of(
+        is_shared: bool,
+        worker: &Worker,
+        pool: usize,
+        calls: &BTreeMap<CallId, Box<Call>>,
+    ) -> Self {
+        let running = worker.running.len().saturating_sub(worker.long.len());
+        let free = pool.saturating_sub(running);
+        let mut taken = BTreeMap::new();
+        if is_shared && running >= free {
+            for (call, run) in &worker.running {
+                let session = match run {
+                    Run::Live => calls.get(call).map(|call| call.session),
+                    // MCP asks servers not to answer cancelled calls, so these stay for a while.
+                    Run::Abandoned { session, .. } => *session,
+                };
+                if let Some(session) = session.filter(|_| !worker.long.contains(call)) {
+                    *taken.entry(session).or_default() += 1;
+                }
+            }
+        }
+        Self { taken, free }
+    }
+
+    fn admit(&self, session: SessionId) -> bool {
+        let taken = self.taken.get(&session);
+        taken.is_none_or(|taken| *taken < self.free)
     }
 }

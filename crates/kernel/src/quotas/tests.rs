@@ -129,6 +129,7 @@ fn a_rule_for_a_tool_limits_the_tools_that_fit() {
         !call("write_file") && !call("write_all"),
         "they share one account"
     );
+    assert!(!call("WRITE_file"), "another spelling is no way around it");
 }
 
 #[test]

@@ -138,7 +138,7 @@ impl Link {
         }
         let mut asked = ClientRequest::new(text, request, meta);
         if asked.tool.is_some() && self.offers_tasks_to(request.dialect) {
-            let wish = task_wish(request.dialect, request.params.unwrap_or("{}"), meta);
+            let wish = task_wish(request.dialect, request.param("task"), meta);
             asked.task = wish.map(|wish| Box::new(CallTask::Wished(wish)));
         }
         asked
@@ -316,7 +316,13 @@ impl Link {
         if refused.is_none() && self.waits_at_gate(cx, call) {
             return;
         }
-        self.leave_gate(cx, call, refused);
+        // A request may repeat a call that is not asked about any more.
+        let request = self.requests.get(call);
+        let round = request.map(|request| {
+            let params = request.params().unwrap_or("{}");
+            Round::of(request.dialect, params, None)
+        });
+        self.leave_gate(cx, call, refused, &round.unwrap_or_default());
     }
 
     /// Puts a tool call into the line at the gate. False if it need not pass it.
@@ -358,17 +364,18 @@ impl Link {
     }
 
     /// A call has passed the gate, or is refused.
-    pub(crate) fn leave_gate(&mut self, cx: &mut Cx<'_>, call: CallId, refused: Option<Problem>) {
+    pub(crate) fn leave_gate(
+        &mut self,
+        cx: &mut Cx<'_>,
+        call: CallId,
+        refused: Option<Problem>,
+        round: &Round,
+    ) {
         let Some(mut request) = self.requests.take(call) else {
             return;
         };
-        if request.dialect == Dialect::Modern
-            && let Some(params) = request.params()
-            && Round::of(request.dialect, params, None).is_ours()
-        {
-            // The server knows nothing of the question that the host asked.
-            let ours = |name: &str| name == "requestState" || name == "inputResponses";
-            let params = edit::filtered(params, |name| !ours(name));
+        let params = request.params();
+        if let Some(params) = params.and_then(|params| round.params_for_server(params)) {
             let line = edit::with_member(request.line.as_str(), "params", &params);
             request.line = Json::from_scanned(&line);
         }

@@ -210,11 +210,14 @@ impl Incarnation {
     pub(super) fn is_taken(&mut self, id: &RequestId) -> bool {
         let like =
             |known: &RequestId| known.same_value(id) || known.lookup_form() == id.lookup_form();
-        // Few clients write ids that can be confused with others; only for them is every id compared.
+        // Few clients write ids that can be confused with others; only for them is every id compared: the table
+        // has [`ABANDONED`] cancelled calls, as servers answer none of them.
         self.odd_ids |= is_odd(id);
         self.awaited.contains(id)
-            || self.abandoned.iter().any(like)
-            || (self.odd_ids && self.awaited.iter().any(|(known, _)| like(known)))
+            || self.abandoned.contains(id)
+            || self.odd_ids
+                && (self.abandoned.iter().any(like)
+                    || self.awaited.iter().any(|(known, _)| like(known)))
     }
 
     /// Records that a request was sent with a progress token of the client's.
@@ -286,13 +289,15 @@ impl Incarnation {
     }
 }
 
-/// True for a number with a point, a sign or an exponent, and for a string that reads as a number.
+/// True for a number with a point, a sign or an exponent, and for a string that has an escape or reads as a number.
 fn is_odd(id: &RequestId) -> bool {
     let raw = id.as_raw();
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     match raw.strip_prefix('"') {
         None => !digits(raw),
-        Some(rest) => rest.starts_with(|first: char| matches!(first, '0'..='9' | '-' | '\\')),
+        Some(rest) => {
+            rest.starts_with(|first: char| matches!(first, '0'..='9' | '-')) || rest.contains('\\')
+        }
     }
 }
 

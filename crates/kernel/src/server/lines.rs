@@ -146,14 +146,16 @@ impl Link {
             .requests
             .get(call)
             .and_then(|request| request.token.clone());
+        let is_shared = self.shared.is_some();
         let known = self.incarnations.get_mut(&generation);
         // The answer to an abandoned call under the same id may still come, and its progress: neither may be
         // taken for that of this call.
-        let taken = known.is_some_and(|server| {
-            let is_taken = |token: &String| server.is_token_taken(token);
-            token.as_ref().is_some_and(is_taken) || server.is_taken(&id)
-        });
-        let (id, line, own_token) = if taken || self.is_shared() {
+        let needs_own = is_shared
+            || known.is_some_and(|server| {
+                let is_taken = |token: &String| server.is_token_taken(token);
+                token.as_ref().is_some_and(is_taken) || server.is_taken(&id)
+            });
+        let (id, line, own_token) = if needs_own {
             let own = self.own_id();
             let line = edit::with_member(line.as_str(), "id", own.as_raw());
             let line = with_own_token(&line, &own);
@@ -196,8 +198,9 @@ impl Link {
         let (Some(request), Some(tool)) = (request, tool) else {
             return Vec::new();
         };
-        let arguments = request.param("arguments").unwrap_or("{}");
-        param_headers(tool.definition.as_str(), arguments)
+        param_headers(tool.definition.as_str(), || {
+            request.param("arguments").unwrap_or("{}")
+        })
     }
 
     /// Asks a server to stop a call, in the client's own words if there are any.

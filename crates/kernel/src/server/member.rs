@@ -49,6 +49,9 @@ pub(super) struct Shelf {
     wanted: BTreeSet<ListKind>,
     /// Lists that did not come in time.
     missed: BTreeSet<ListKind>,
+    /// Lists whose names the core has not recorded yet.
+    #[serde(default)]
+    unrecorded: BTreeSet<ListKind>,
     /// Lists whose change the client has not heard of.
     pub(super) changed: BTreeSet<ListKind>,
     /// Resources that results refer to.
@@ -146,6 +149,7 @@ impl Shelf {
 
     fn store(&mut self, kind: ListKind, items: Vec<Listed>) {
         self.lists.insert(kind, items);
+        self.unrecorded.insert(kind);
         self.reading.remove(&kind);
         self.wanted.remove(&kind);
         if self.missed.remove(&kind) {
@@ -285,8 +289,8 @@ impl Link {
     }
 
     /// Reads a list anew for a request of the client, which waits while [`Link::wants`] is true. It does not
-    /// wait for a list that was missed the last time: the client hears when it comes.
-    pub(crate) fn want_list(&mut self, cx: &mut Cx<'_>, kind: ListKind) {
+    /// wait for a list that was missed the last time, unless it `insists`: the client hears when it comes.
+    pub(crate) fn want_list(&mut self, cx: &mut Cx<'_>, kind: ListKind, insists: bool) {
         if self.recall_list(cx, kind) {
             return self.touch(cx.now);
         }
@@ -296,7 +300,7 @@ impl Link {
         };
         if is_hopeless {
             shelf.missed.insert(kind);
-        } else if !shelf.missed.contains(&kind) {
+        } else if insists || !shelf.missed.contains(&kind) {
             shelf.wanted.insert(kind);
         }
         self.touch(cx.now);
@@ -352,6 +356,12 @@ impl Link {
             let known = shelf.lists.contains_key(&kind) || shelf.missed.contains(&kind);
             known && !shelf.wanted.contains(&kind)
         })
+    }
+
+    /// True if a list has come, now or earlier.
+    pub(crate) fn knows_list(&self, kind: ListKind) -> bool {
+        let shelf = self.shelf.as_ref();
+        shelf.is_some_and(|shelf| shelf.lists.contains_key(&kind))
     }
 
     /// True if a list did not come, and no earlier one is known.
@@ -450,6 +460,19 @@ impl Link {
         shelf.store(kind, items);
         if is_wanted {
             self.lists.last_seen.insert(kind, seen.clone());
+        }
+    }
+
+    /// Lists whose names the core has not recorded yet.
+    pub(crate) fn unrecorded(&self) -> impl Iterator<Item = ListKind> + '_ {
+        let shelf = self.shelf.iter();
+        shelf.flat_map(|shelf| shelf.unrecorded.iter().copied())
+    }
+
+    /// The core has recorded the names of a list.
+    pub(crate) fn note_recorded(&mut self, kind: ListKind) {
+        if let Some(shelf) = &mut self.shelf {
+            shelf.unrecorded.remove(&kind);
         }
     }
 

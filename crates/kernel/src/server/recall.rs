@@ -89,11 +89,10 @@ impl Link {
             return;
         };
         let is_part = method == Method::Discover || method.list().is_some();
-        let opens = method == Method::Initialize;
-        let opening = request.params().unwrap_or("{}");
-        let kind = match request.dialect {
-            _ if opens => self.legacy_kind(opening),
-            Dialect::Modern if is_part => self.client_kind(
+        let opening = (method == Method::Initialize).then(|| request.params().unwrap_or("{}"));
+        let kind = match (opening, request.dialect) {
+            (Some(opening), _) => self.legacy_kind(opening),
+            (None, Dialect::Modern) if is_part => self.client_kind(
                 "modern",
                 request.meta(meta::PROTOCOL_VERSION),
                 request.meta(meta::CLIENT_CAPABILITIES),
@@ -102,7 +101,7 @@ impl Link {
         };
         if self.rules().remember && (!self.memory.has_session() || self.recall.client.is_none()) {
             self.recall.client = Some(kind);
-            self.recall.opening = opens.then(|| Json::from_scanned(opening));
+            self.recall.opening = opening.map(Json::from_scanned);
             self.take_up(cx);
         }
     }

@@ -9,7 +9,7 @@ use mainstay_contract::dialect::{Dialect, RelayedRequest};
 use mainstay_contract::id::{CallId, Generation, RequestId};
 use mainstay_contract::json::Json;
 use mainstay_contract::meta::PROGRESS_TOKEN;
-use mainstay_contract::method::ListKind;
+use mainstay_contract::method::{ListKind, Method};
 use mainstay_contract::scan;
 use mainstay_schema::Fingerprint;
 use serde::{Deserialize, Serialize};
@@ -120,6 +120,12 @@ impl ClientRequest {
     /// One of its parameters, as JSON text.
     pub(super) fn param(&self, key: &str) -> Option<&str> {
         scan::member(self.params()?, key)
+    }
+
+    /// True for a legacy subscription to a resource.
+    pub(super) fn subscribes_to(&self, uri: &str) -> bool {
+        self.method == Method::SubscribeResource.name()
+            && self.param("uri").and_then(scan::unquote).as_deref() == Some(uri)
     }
 
     /// A member of its `_meta`, as JSON text.

@@ -60,11 +60,11 @@ impl Link {
 
     /// True for a `tools/list` that tool search may answer.
     pub(super) fn is_searched_listing(&self, cx: &Cx<'_>, request: &ClientRequest) -> bool {
-        let is_full = request.meta(meta::DEFINITIONS) == Some("\"full\"");
+        // Every request passes here, and only a list is worth a look at its parameters.
         request.method == Method::ListTools.name()
-            && request.param("cursor").is_none()
-            && !is_full
             && self.searches(cx)
+            && request.param("cursor").is_none()
+            && request.meta(meta::DEFINITIONS) != Some("\"full\"")
     }
 
     /// True for a call of `search_tools` or `call_tool`, unless the server has such a tool.

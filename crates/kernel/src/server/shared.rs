@@ -153,6 +153,14 @@ impl Link {
             return;
         };
         for uri in shared.remove(session) {
+            // The server may read another session's request first and agree to it.
+            let is_wanted = self.requests.iter().any(|(call, request)| {
+                let asker = cx.kernel.request_of(call).map(|(asker, _)| asker);
+                request.subscribes_to(&uri) && asker.is_some_and(|asker| asker != session)
+            });
+            if is_wanted {
+                continue;
+            }
             let params = uri_params(&uri);
             let method = Method::UnsubscribeResource.name();
             self.memory.record_answer(method, Some(&params), "{}");
@@ -274,12 +282,9 @@ impl Link {
                 is_full.then(|| Work::Refused(Problem::new(ErrorKind::Overloaded, said)))
             }
             Some(Method::UnsubscribeResource) => {
-                let subscribes = |other: &ClientRequest| {
-                    other.method == Method::SubscribeResource.name()
-                        && other.param("uri").and_then(scan::unquote).as_deref() == Some(&*uri)
-                };
                 let is_kept = shared.unsubscribe(&uri, session);
-                (is_kept || self.requests.values().any(subscribes)).then_some(Work::Host)
+                let mut open = self.requests.values();
+                (is_kept || open.any(|other| other.subscribes_to(&uri))).then_some(Work::Host)
             }
             _ => None,
         }

@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 
 use mainstay_contract::dialect::Op;
+use mainstay_contract::error::ErrorKind;
 use mainstay_contract::id::{Generation, SessionId};
 use mainstay_contract::json::Json;
 use mainstay_contract::outcome::Success;
+use mainstay_kernel::Core;
 use mainstay_kernel::core::action::{CoreAction, CoreEvent};
 use serde_json::{Value, json};
 
@@ -207,6 +209,27 @@ fn updates_reach_subscribers_and_a_session_ends_only_its_own_subscriptions() {
 }
 
 #[test]
+fn a_session_that_leaves_does_not_end_the_subscription_that_another_one_asks_for() {
+    let mut shell = shared();
+    let (first, second) = (shell.greet(), shell.greet());
+    let server = only_process(&shell, "one");
+    let uri = json!({ "uri": "one:a" });
+    shell.ask(first, "1", "resources/subscribe", uri.clone());
+    shell.server.starts = true;
+    shell.ask(second, "1", "resources/subscribe", uri.clone());
+    shell.handle(CoreEvent::Gone { session: first });
+    assert!(!heard(&shell, server).contains(&"resources/unsubscribe".to_owned()));
+    let asked = shell.workers[&server].pending[0].clone();
+    shell.reply(server, &asked, &json!({}));
+    let method = "notifications/resources/updated";
+    notify(&mut shell, server, method, uri);
+    assert_eq!(told(&shell, second), [method]);
+    // The last one ends it.
+    shell.handle(CoreEvent::Gone { session: second });
+    assert!(heard(&shell, server).contains(&"resources/unsubscribe".to_owned()));
+}
+
+#[test]
 fn a_successor_of_a_shared_server_gets_the_subscriptions_of_all_sessions() {
     let mut shell = shared();
     let (first, second) = (shell.greet(), shell.greet());
@@ -355,4 +378,98 @@ fn a_modern_server_that_starts_slowly_is_not_given_the_older_handshake_for_good(
     shell.reply_all(&json!({ "content": [] }));
     assert!(matches!(shell.outcome(session, "1"), Some(Ok(_))));
     assert_eq!(only_process(&shell, "one"), server);
+}
+
+#[test]
+fn a_resource_waits_for_the_list_of_a_server_that_was_late_before() {
+    let mut shell = shared();
+    shell.server.opens = false;
+    let client = shell.greet();
+    let uri = || json!({ "uri": "one:unlisted" });
+    // None of the servers lists anything within the time for a list, twice.
+    for id in ["1", "2"] {
+        shell.ask(client, id, "resources/subscribe", uri());
+        shell.wait(9_000);
+        assert!(shell.outcome(client, id).is_none(), "{id} waits for lists");
+        shell.wait(4_000);
+        let refused = shell.outcome(client, id).unwrap().as_ref().unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::WorkerNotReady, "{refused:?}");
+    }
+    shell.ask(client, "3", "resources/subscribe", uri());
+    shell.core = Core::restore(&shell.core.save().unwrap()).unwrap();
+    // Their successors open sessions.
+    shell.server.opens = true;
+    for key in ["bare", "one", "two"] {
+        let late = only_process(&shell, key);
+        shell.crash(late);
+    }
+    shell.wait(5_000);
+    let outcome = shell.outcome(client, "3");
+    assert!(matches!(outcome, Some(Ok(_))), "{outcome:?}");
+    let one = only_process(&shell, "one");
+    assert!(shell.workers[&one].subscribed.contains("one:unlisted"));
+}
+
+#[test]
+fn a_list_that_came_for_a_client_which_left_tells_others_who_has_a_resource() {
+    let mut config = sharing();
+    for server in &mut config.servers {
+        server.shared = Some(true);
+    }
+    let mut shell = Shell::new(config);
+    shell.server.capabilities["resources"] = json!({ "subscribe": true });
+    let first = shell.greet();
+    let uri = || json!({ "uri": "one:unlisted" });
+    // The client leaves while the servers read their lists for it.
+    shell.server.starts = true;
+    shell.ask(first, "1", "resources/subscribe", uri());
+    shell.handle(CoreEvent::Gone { session: first });
+    shell.server.starts = false;
+    for (generation, (key, _)) in shell.homes.clone() {
+        for pending in shell.workers[&generation].pending.clone() {
+            let lines = &shell.workers[&generation].lines;
+            let asked = lines.iter().find(|line| line["id"] == pending.id);
+            let listed = match asked.unwrap()["method"].as_str().unwrap() {
+                "tools/list" => json!({ "tools": [] }),
+                "resources/list" => {
+                    json!({ "resources": [{ "name": "a", "uri": format!("{key}:a") }] })
+                }
+                _ => json!({ "resourceTemplates": [] }),
+            };
+            shell.reply(generation, &pending, &listed);
+        }
+    }
+    let second = shell.greet();
+    shell.core = Core::restore(&shell.core.save().unwrap()).unwrap();
+    shell.ask(second, "1", "resources/subscribe", uri());
+    let outcome = shell.outcome(second, "1");
+    assert!(matches!(outcome, Some(Ok(_))), "{outcome:?}");
+    let one = only_process(&shell, "one");
+    assert!(shell.workers[&one].subscribed.contains("one:unlisted"));
+}
+
+#[test]
+fn a_server_that_comes_while_others_list_gets_the_request_for_its_resource() {
+    let mut shell = shared();
+    shell.server.opens = false;
+    let client = shell.greet();
+    for _ in 0..2 {
+        let one = only_process(&shell, "one");
+        shell.crash(one);
+        shell.wait(1_000);
+    }
+    // It cannot be started, so the request waits for the lists of the others alone.
+    let uri = json!({ "uri": "one:unlisted" });
+    shell.ask(client, "1", "resources/subscribe", uri);
+    shell.server.opens = true;
+    for key in ["one", "bare", "two"] {
+        assert!(shell.outcome(client, "1").is_none());
+        let late = only_process(&shell, key);
+        shell.crash(late);
+        shell.wait(1_000);
+    }
+    let outcome = shell.outcome(client, "1");
+    assert!(matches!(outcome, Some(Ok(_))), "{outcome:?}");
+    let one = only_process(&shell, "one");
+    assert!(shell.workers[&one].subscribed.contains("one:unlisted"));
 }

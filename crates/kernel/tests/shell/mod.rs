@@ -250,12 +250,17 @@ pub fn packs(names: &[&str]) -> CoreConfig {
 
 impl Shell {
     pub fn new(config: CoreConfig) -> Self {
+        Self::with_server(config, Server::default())
+    }
+
+    /// A shell whose servers behave in this way from the start.
+    pub fn with_server(config: CoreConfig, server: Server) -> Self {
         let mut shell = Self {
             core: Core::new(config).unwrap(),
             now: Time::from_ms(0),
             did: Vec::new(),
             workers: BTreeMap::new(),
-            server: Server::default(),
+            server,
             build: Build {
                 version: 1,
                 argument: "integer",

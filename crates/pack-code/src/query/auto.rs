@@ -7,7 +7,8 @@
 //! | the query is | attempts |
 //! |---|---|
 //! | in quotes or backquotes | `literal` without them |
-//! | a place (`a.rs:237`, `--> a.rs:2:9`) | `path`, shown at that line; `literal` |
+//! | a place (`a.rs:237`, `--> a.rs:2:9`, `https://host/x/a.rs#L2`) | `path`, shown at that line; `literal` |
+//! | a test (`tests/a.py::A::test_b[1]`) | `symbol` of its name; `literal`; `path` of its file |
 //! | a path or wildcard (`src/a.rs`, `sync/*.rs`) | `path`; `literal` |
 //! | a keyword and a name (`fn spawn`) | `symbol`; `literal` |
 //! | a name with its sign (`save!`, `empty?`) | `symbol`, if that very name is defined; `literal` |
@@ -15,11 +16,12 @@
 //! | an expression (`fn \w+`) | `literal`; `regex` |
 //! | code (`Vec<u8>`, `.await?`, `f(x, y)`) | `literal`; `regex` with free blanks; `symbol` of what it declares or calls |
 //! | several words | `literal` if they occur verbatim and can only be a quotation; `ranked` |
+//! | a message with values (`line 7: cannot open 'x'`) | besides, `regex` of the words around the values |
 //! | one letter, or a word with other signs in it (`C++`) | `literal` |
 //! | one word | `ranked` |
 
 use crate::query::pattern::{Case, Pattern};
-use crate::query::place::{is_path, is_windows, place};
+use crate::query::place::{is_path, is_windows, of_test, of_url, place};
 use crate::text::defs::{is_modifier, keyword};
 use crate::text::words::is_word;
 
@@ -68,6 +70,8 @@ pub(crate) enum Accepts {
     Sure,
     /// The words occur as they are written, capitals included.
     Verbatim,
+    /// It has a hit: the words occur, but around other values.
+    Filled,
     /// Always. `ranked` says itself if a name of the query occurs nowhere.
     Always,
     /// Always, but only as guesses: the query has an exact meaning, and that was not found.
@@ -127,6 +131,10 @@ pub(crate) fn attempts(query: &str) -> Vec<Attempt> {
     if !exact && !is_name(text) {
         found.push(Attempt::new(Chosen::Literal, text, Accepts::Verbatim));
     }
+    if !is_expression(text) {
+        found
+            .extend(message(text).map(|words| Attempt::new(Chosen::Regex, words, Accepts::Filled)));
+    }
     let last = if exact {
         Accepts::Guess
     } else {
@@ -134,6 +142,71 @@ pub(crate) fn attempts(query: &str) -> Vec<Attempt> {
     };
     found.push(Attempt::new(Chosen::Ranked, query.trim(), last));
     found
+}
+
+/// Words and bytes that a message has around its values.
+const MESSAGE_WORDS: usize = 4;
+const MESSAGE_BYTES: usize = 16;
+
+/// A message of a program as an expression for the text that it was made of: the words around what
+/// can only be values, which are numbers, paths and what is in quotes. `ValueError:` and the like
+/// before it are put there by others.
+fn message(text: &str) -> Option<String> {
+    if is_question(text) {
+        return None;
+    }
+    let mut rest = text;
+    while let Some((first, after)) = rest.split_once(": ") {
+        if first.contains(char::is_whitespace) {
+            break;
+        }
+        rest = after;
+    }
+    let is_end = |c: char| ":,.;!)]".contains(c);
+    let mut pieces = vec![String::new()];
+    let mut open: Option<char> = None;
+    for word in rest.split_whitespace() {
+        let core = word.trim_end_matches(is_end);
+        // What stands right before a value, as in `error=7` and `(7)`, is not part of it.
+        let before = match open {
+            Some(_) => 0,
+            None => core.rfind(['=', '(', '[', '<', '#']).map_or(0, |at| at + 1),
+        };
+        let value = core.get(before..)?;
+        let quote = value.chars().next().filter(|c| "'\"`".contains(*c));
+        let is_value = open.is_some()
+            || quote.is_some()
+            || value.contains(|c: char| c.is_ascii_digit() || "/\\".contains(c));
+        let fixed = match is_value {
+            true => word.get(..before)?,
+            false => word,
+        };
+        let piece = pieces.last_mut()?;
+        if !piece.is_empty() && !fixed.is_empty() {
+            piece.push(' ');
+        }
+        piece.push_str(fixed);
+        if !is_value {
+            continue;
+        }
+        let closes = |quote: char| value.ends_with(quote) && (open.is_some() || value.len() > 1);
+        open = open.or(quote).filter(|quote| !closes(*quote));
+        // What follows the value at once is not part of it, either.
+        pieces.push(word.get(core.len()..)?.to_owned());
+    }
+    let count = pieces.len();
+    pieces.retain(|piece| piece.contains(char::is_alphanumeric));
+    let words = pieces.iter().flat_map(|piece| piece.split_whitespace());
+    let bytes: usize = pieces.iter().map(String::len).sum();
+    // Two values leave less doubt than one.
+    let enough = MESSAGE_WORDS.saturating_sub(usize::from(count > 2));
+    let is_message =
+        open.is_none() && count > 1 && bytes >= MESSAGE_BYTES && words.count() >= enough;
+    let pieces: Vec<String> = pieces
+        .iter()
+        .map(|piece| regex_syntax::escape(piece))
+        .collect();
+    is_message.then(|| pieces.join(".{1,80}"))
 }
 
 /// Attempts for what has an exact meaning; none for words.
@@ -147,6 +220,22 @@ fn exact_attempts(text: &str) -> Vec<Attempt> {
     // No word: the ranked index has none of one letter.
     if text.chars().nth(1).is_none() {
         return vec![literal()];
+    }
+    if let Some(path) = of_url(text) {
+        return vec![Attempt::new(Path, path, Sure), literal()];
+    }
+    if let Some((path, names)) = of_test(text) {
+        let file = path.rsplit('/').next().unwrap_or(path);
+        let stem = file.split('.').next().unwrap_or(file);
+        let symbol = match names.contains("::") {
+            true => names.to_owned(),
+            false => format!("{stem}::{names}"),
+        };
+        return vec![
+            Attempt::new(Symbol, symbol, Sure),
+            literal(),
+            Attempt::new(Path, path, Sure),
+        ];
     }
     if place(text).is_some() || is_path(text) || is_windows(text) {
         let mut found = vec![Attempt::new(Path, text, Sure), literal()];
@@ -206,10 +295,15 @@ fn is_name(word: &str) -> bool {
 }
 
 /// A qualified name: the names before the last one, and the last one. `self`, `this`, `super` and
-/// `crate` qualify nothing.
+/// `crate` qualify nothing. Go writes a method of `T` as `(*T).m` or `pkg.(*T).m(...)`.
 pub(crate) fn qualified(text: &str) -> Option<(Vec<&str>, &str)> {
-    let called = match text.find('(') {
-        Some(at) if text.ends_with(')') => text.get(..at)?,
+    let receiver = text.find("(*").unwrap_or(0);
+    let behind = match text.get(receiver..)?.find(").") {
+        Some(end) if text.contains("(*") => receiver + end + 1,
+        _ => 0,
+    };
+    let called = match text.get(behind..)?.find('(') {
+        Some(at) if text.ends_with(')') => text.get(..behind + at)?,
         _ => text.trim_end_matches('!'),
     };
     if called.contains(char::is_whitespace) {
@@ -218,16 +312,22 @@ pub(crate) fn qualified(text: &str) -> Option<(Vec<&str>, &str)> {
     let mut parts = Vec::new();
     let mut rest = called;
     loop {
+        let pointed = rest
+            .strip_prefix("(*")
+            .and_then(|rest| rest.split_once(')'));
         let end = rest
             .bytes()
             .position(|byte| !is_word(byte))
             .unwrap_or(rest.len());
-        let name = rest.get(..end)?;
+        let (name, after) = match pointed {
+            Some(pointed) => pointed,
+            None => rest.split_at_checked(end)?,
+        };
         if !is_name(name) {
             return None;
         }
         parts.push(name);
-        rest = rest.get(end..)?;
+        rest = after;
         // `Foo<T>::bar`: the arguments of a type are not part of its name.
         if rest.starts_with('<') {
             let close = rest.find('>')?;
@@ -463,6 +563,14 @@ mod tests {
     fn qualified_names_are_taken_apart() {
         assert_eq!(qualified("a::B::c()"), Some((vec!["a", "B"], "c")));
         assert_eq!(qualified("crate::a::b"), Some((vec!["a"], "b")));
+        for text in ["(*Server).Serve", "(*Server).Serve(0x1, {0x2, 0x3})"] {
+            assert_eq!(qualified(text), Some((vec!["Server"], "Serve")), "{text}");
+        }
+        assert_eq!(
+            qualified("http.(*Server).Serve(...)"),
+            Some((vec!["http", "Server"], "Serve"))
+        );
+        assert_eq!(qualified("f(*p)"), None);
         assert_eq!(qualified("println!"), None);
         assert_eq!(qualified("self.close()"), None);
         assert_eq!(qualified("e.g. this"), None);
@@ -471,6 +579,43 @@ mod tests {
             Some("Context.JSON".to_owned())
         );
         assert_eq!(declared("pub async fn run(x: u8)"), Some("run".to_owned()));
+    }
+
+    #[test]
+    fn a_message_is_looked_for_by_the_words_around_its_values() {
+        for (query, expression) in [
+            (
+                "cannot connect to broker at 7: connection refused",
+                Some("cannot connect to broker at.{1,80}: connection refused"),
+            ),
+            (
+                "ValueError: config file 'a b.toml' is not readable",
+                Some("config file.{1,80}is not readable"),
+            ),
+            (
+                "main: error: line 3, column 9: no such file or directory",
+                Some("line.{1,80}, column.{1,80}: no such file or directory"),
+            ),
+            (
+                "stat /srv/a/b: permission denied for this user",
+                Some("stat.{1,80}: permission denied for this user"),
+            ),
+            (
+                "cannot add more than ten permits ('one two')",
+                Some(r"cannot add more than ten permits \("),
+            ),
+            (
+                "failed to read from socket; error=/srv/x",
+                Some("failed to read from socket; error="),
+            ),
+            ("7 bytes received from 'egret'", Some("bytes received from")),
+            ("no such file or directory", None),
+            ("HTTP/2 stream (reset) handling", None),
+            ("where is error 404 made from the page", None),
+            ("it isn't 'closed in this query 7", None),
+        ] {
+            assert_eq!(message(query).as_deref(), expression, "{query}");
+        }
     }
 
     #[test]

@@ -145,8 +145,7 @@ impl Run<'_> {
                 path,
                 indexed,
             } = candidate;
-            let lang = Lang::of_path(path);
-            if !self.query.filter.admits(path, lang) {
+            if !self.query.filter.admits_path(path) {
                 continue;
             }
             let mut after_line = 0;
@@ -214,7 +213,7 @@ impl Run<'_> {
                 self.counted += lines.len() as u64;
                 continue;
             }
-            self.take(source, class, path, lang, &buffer, &lines);
+            self.take(source, class, path, &buffer, &lines);
             if self.full_after.is_some() {
                 count_on(sources)?;
             }
@@ -238,11 +237,7 @@ impl Run<'_> {
             let Some((from, candidate)) = next(sources) else {
                 break;
             };
-            if self
-                .query
-                .filter
-                .admits(candidate.path, Lang::of_path(candidate.path))
-            {
+            if self.query.filter.admits_path(candidate.path) {
                 ahead.push_back((from, candidate, None));
             }
         }
@@ -343,15 +338,7 @@ impl Run<'_> {
     }
 
     /// Turns the matching lines of a file into hits, until the answer is full.
-    fn take(
-        &mut self,
-        source: &Source<'_>,
-        class: u8,
-        path: &str,
-        lang: Lang,
-        text: &[u8],
-        numbers: &[u64],
-    ) {
+    fn take(&mut self, source: &Source<'_>, class: u8, path: &str, text: &[u8], numbers: &[u64]) {
         let lines = Lines::new(text);
         let context = self.query.context;
         let mut rest = numbers;
@@ -400,7 +387,7 @@ impl Run<'_> {
                 symbol: None,
                 owner: None,
                 kind: None,
-                lang: lang.name(),
+                lang: Lang::of_path(path).name(),
                 score,
                 snippet,
                 match_lines: group.to_vec(),

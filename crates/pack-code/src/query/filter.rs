@@ -37,6 +37,11 @@ impl Filter {
             && (self.langs.is_empty() || self.langs.contains(&lang))
     }
 
+    /// The same for a file of which only the path is known.
+    pub(crate) fn admits_path(&self, path: &str) -> bool {
+        self.is_open() || self.admits(path, Lang::of_path(path))
+    }
+
     /// Whether a file's time, looked up now, is in scope.
     pub(crate) fn admits_time_of(&self, reader: &Reader<'_>, path: &str) -> bool {
         self.modified_since.is_none()

@@ -5,6 +5,7 @@ pub(crate) mod candidates;
 pub(crate) mod close;
 pub(crate) mod cursor;
 pub(crate) mod exact;
+pub(crate) mod excerpt;
 pub(crate) mod feed;
 pub(crate) mod filter;
 pub(crate) mod history;

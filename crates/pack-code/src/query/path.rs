@@ -85,7 +85,7 @@ pub(crate) fn search(sources: &[Source<'_>], query: &PathQuery<'_>) -> Result<Fo
             inside.map_or_else(|_| fold(text), |inside| fold(&inside.to_string_lossy()))
         });
         let mut consider = |path: &str| {
-            if !query.filter.admits(path, Lang::of_path(path)) {
+            if !query.filter.admits_path(path) {
                 return;
             }
             let fit = match &set {

@@ -21,6 +21,7 @@ const LEADERS: [&str; 5] = ["-->", ":::", "at ", "from ", "in "];
 /// - `--> src/a.rs:237:9`, `src/a.c:12:3: error: ...`
 /// - `at f (src/a.js:12:3)`, `at a.b.C.d(C.java:12)`, `at A.b() in C:\src\a.cs:line 12`
 /// - `File "a.py", line 30, in f`, `from a.rb:12:in 'f'`, `/srv/a.go:12 +0x1d`
+/// - `panicked at 'x', src/a.rs:2:9`, `a.c, line 12`
 pub(crate) fn place(text: &str) -> Option<Place> {
     let mut text = text.trim();
     while let Some(rest) = LEADERS.iter().find_map(|sign| text.strip_prefix(sign)) {
@@ -44,11 +45,41 @@ pub(crate) fn place(text: &str) -> Option<Place> {
         return at_sign(inner);
     }
     // `panicked at src/a.rs:2:9`, `at Name.method() in C:\src\a.cs:line 12`
-    let behind = [" at ", " in "].iter().find_map(|word| {
+    let behind = [" at ", " in ", ", "].iter().find_map(|word| {
         let (_, rest) = text.rsplit_once(word)?;
         at_sign(rest)
     });
-    behind.or_else(|| at_sign(text))
+    let in_words = || {
+        let (path, lines) = text.split_once(" line ")?;
+        located(path.trim_end_matches(','), lines)
+    };
+    behind.or_else(|| at_sign(text)).or_else(in_words)
+}
+
+/// The path of an address in the web that ends in the name of a source file, as that of another
+/// machine: a file of a repository is shown at `https://host/owner/name/blob/main/src/a.rs#L2`.
+pub(crate) fn of_url(text: &str) -> Option<String> {
+    let rest = ["https://", "http://"]
+        .iter()
+        .find_map(|scheme| text.strip_prefix(scheme))?;
+    let (rest, lines) = match rest.split_once('#') {
+        Some((rest, lines)) => (rest, Some(lines)),
+        None => (rest, None),
+    };
+    let path = rest.split('?').next()?;
+    let is_file = is_path(path) && is_source(path.rsplit('/').next()?);
+    is_file.then(|| match lines.filter(|lines| lines.starts_with('L')) {
+        Some(lines) => format!("/{path}#{lines}"),
+        None => format!("/{path}"),
+    })
+}
+
+/// The file, and the names in it, of what runners of tests call a test: `tests/a.py::A::test_b[1]`.
+pub(crate) fn of_test(text: &str) -> Option<(&str, &str)> {
+    let (path, names) = text.split_once("::")?;
+    let names = names.split('[').next().unwrap_or(names);
+    let is_file = is_path(path) && is_source(path.rsplit('/').next()?);
+    (is_file && !names.is_empty()).then_some((path, names))
 }
 
 /// A path, a sign and numbers of lines.
@@ -174,6 +205,13 @@ mod tests {
             ("File \"a/b.py\", line 30, in f", Some(("a/b.py", 30, 30))),
             ("from lib/a.rb:12:in 'f'", Some(("lib/a.rb", 12, 12))),
             ("/srv/a.go:12 +0x1d", Some(("/srv/a.go", 12, 12))),
+            (
+                "thread 'main' panicked at 'no x, y', src/a.rs:12:5",
+                Some(("src/a.rs", 12, 12)),
+            ),
+            ("a.rs line 12", Some(("a.rs", 12, 12))),
+            ("src/a.c, line 12: no such file", Some(("src/a.c", 12, 12))),
+            ("which line 12", None),
             ("a::b", None),
             ("std:1", None),
             ("a.rs:0", None),
@@ -188,6 +226,27 @@ mod tests {
             });
             assert_eq!(place(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn addresses_of_files_and_names_of_tests_are_taken_apart() {
+        for (text, expected) in [
+            (
+                "https://github.com/a/b/blob/main/src/x.rs#L4-L6",
+                Some("/github.com/a/b/blob/main/src/x.rs#L4-L6"),
+            ),
+            ("http://host/a.py?plain=1#top", Some("/host/a.py")),
+            ("https://docs.rs/tokio", None),
+            ("src/x.rs", None),
+        ] {
+            assert_eq!(of_url(text).as_deref(), expected, "{text}");
+        }
+        assert_eq!(
+            of_test("tests/a.py::A::test_b[1-x]"),
+            Some(("tests/a.py", "A::test_b"))
+        );
+        assert_eq!(of_test("a::b"), None);
+        assert_eq!(of_test("a.py::"), None);
     }
 
     #[test]

@@ -12,6 +12,8 @@
 //! is asked for: names that begin with the wanted one, from two bytes on, and names that have it
 //! inside, from three.
 
+mod mentions;
+
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,9 +21,9 @@ use std::time::{Duration, Instant};
 
 use grep_matcher::Matcher as _;
 use mainstay_worker::CancelToken;
+use memchr::memmem::Finder;
 use serde_json::json;
 
-use crate::limits;
 use crate::query::auto::qualified;
 use crate::query::candidates::Candidates;
 use crate::query::cursor::{HitCursor, HitKey, Listing, whole_score};
@@ -29,20 +31,19 @@ use crate::query::filter::Filter;
 use crate::query::pattern::{Case, Pattern};
 use crate::query::plan::Plan;
 use crate::query::ranked::{Failed, Source};
-use crate::query::snippet::Lines;
-use crate::query::{Found, Hit, Relation, Total, resume, round_score};
+use crate::query::{Found, Hit, Relation, Total, excerpt, resume, round_score};
 use crate::store::StoreError;
 use crate::store::chunk::Fields;
 use crate::store::codec::take_u32;
 use crate::store::segment::Segment;
-use crate::store::table::{Found as List, Scanned, Table};
-use crate::symbols::layer::{key, postings};
+use crate::store::table::{Scanned, Table};
+use crate::symbols::layer::{each_posting, key};
 use crate::symbols::names::blocks_with;
 use crate::symbols::{extract, guess_named};
 use crate::text::defs::Kind;
 use crate::text::words::terms;
 use crate::tree::class::classify;
-use crate::tree::file::{Content, Skip};
+use crate::tree::file::Content;
 use crate::tree::lang::Lang;
 
 /// Files that are read because the layer does not cover them.
@@ -53,8 +54,10 @@ const PARSED_TIME: Duration = Duration::from_millis(15);
 const PARSED_BYTES: usize = 64 * 1024;
 /// Time that those may take that have the name, but not in a line that looks like its definition.
 const UNCOVERED_TIME: Duration = Duration::from_millis(100);
-/// Names that a search by a part of them looks through.
-const LOOSE_NAMES: usize = 4_000_000;
+/// Blocks of names that a search by a part of them looks through.
+const LOOSE_BLOCKS: usize = 62_500;
+/// Blocks of names that are read together at most.
+const BLOCKS_TOGETHER: usize = 32;
 /// Definitions that are put in order.
 const MOST: usize = 10_000;
 /// Bytes of a name that others may begin with, and that others may have inside.
@@ -62,15 +65,8 @@ const PREFIX_BYTES: usize = 2;
 const INSIDE_BYTES: usize = 3;
 /// Lines of a definition that a snippet shows.
 const SHOWN: u64 = 10;
-/// Files that are too large to be searched and are read for a snippet all the same.
-const LARGE_FILES: usize = 2;
 /// How well a name fits that has other capitals.
 const SAME_LETTERS: f64 = 0.9;
-/// Equal names that are weighed against each other, and files that mention them.
-const WEIGHED: usize = 50;
-const MENTIONS: usize = 5_000;
-/// What a definition gains that is mentioned most.
-const MENTIONED: f64 = 0.025;
 /// What a definition gains whose owner, or whose module, is the part before the name.
 const OWNED: f64 = 0.3;
 const IN_MODULE: f64 = 0.2;
@@ -149,7 +145,7 @@ pub(crate) fn search(
     if query.filter.modified_since.is_some() {
         retain_recent(sources, query, &mut matches.found);
     }
-    weigh_mentions(sources, &wanted, &mut matches.found)?;
+    mentions::weigh(sources, &wanted, &mut matches.found)?;
     let mut entries = matches.found;
     // All but the first page need no order among themselves.
     let shown = query.limit.saturating_add(1);
@@ -327,7 +323,7 @@ fn add<'a>(
     let kind_fits = kinds.is_empty()
         || kinds.contains(&kind)
         || kind == Kind::Method && kinds.contains(&Kind::Function);
-    if !kind_fits || !wanted.query.filter.admits(path, Lang::of_path(path)) {
+    if !kind_fits || !wanted.query.filter.admits_path(path) {
         return;
     }
     if matches.found.len() >= MOST {
@@ -358,79 +354,6 @@ fn add<'a>(
         is_named: fit.0 >= SAME_LETTERS,
         is_owned,
     });
-}
-
-/// Of definitions with one name those come first that more of the files around them mention: each
-/// file that has the name counts for the definition that shares most of its folders.
-fn weigh_mentions(
-    sources: &[Source<'_>],
-    wanted: &Wanted<'_>,
-    entries: &mut [Match<'_>],
-) -> Result<(), Failed> {
-    let mut named: Vec<&mut Match<'_>> =
-        entries.iter_mut().filter(|entry| entry.is_named).collect();
-    if !(2..=WEIGHED).contains(&named.len()) {
-        return Ok(());
-    }
-    let term = whole_term(&wanted.name);
-    let mut counts = vec![0_u64; named.len()];
-    for (number, source) in sources.iter().enumerate() {
-        let failed = |error| Failed::Store(number, error);
-        for (at, segment) in source.view.generation.segments.iter().enumerate() {
-            let Some(found) = segment.terms.get(&term).map_err(failed)? else {
-                continue;
-            };
-            let list = segment.terms.list(&found).map_err(failed)?;
-            let mut rest = list.as_slice();
-            let mut doc = 0_u32;
-            let mut nearest: Option<(&str, Option<usize>)> = None;
-            for _ in 0..MENTIONS {
-                let (Some(delta), Some((_, more))) = (take_u32(&mut rest), rest.split_first())
-                else {
-                    break;
-                };
-                rest = more;
-                doc = doc.wrapping_add(delta);
-                if !source.view.is_live(at, doc) {
-                    continue;
-                }
-                let path = segment.docs.path(doc);
-                if named
-                    .iter()
-                    .any(|entry| entry.source == number && entry.path == path)
-                {
-                    continue;
-                }
-                // Files of one folder follow each other and have the same neighbour.
-                let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-                let closest = match nearest {
-                    Some((known, at)) if known == folder => at,
-                    _ => closest(&named, number, folder),
-                };
-                nearest = Some((folder, closest));
-                if let Some(count) = closest.and_then(|at| counts.get_mut(at)) {
-                    *count += 1;
-                }
-            }
-        }
-    }
-    let most = counts.iter().copied().max().unwrap_or(0).max(1) as f64;
-    for (entry, count) in named.iter_mut().zip(counts) {
-        entry.score = round_score(entry.score + MENTIONED * (count as f64 / most).sqrt());
-    }
-    Ok(())
-}
-
-/// The definition that shares most of its folders with one, the first of several.
-fn closest(named: &[&mut Match<'_>], source: usize, folder: &str) -> Option<usize> {
-    let shared = |entry: &Match<'_>| {
-        let both = entry.path.split('/').zip(folder.split('/'));
-        both.take_while(|(a, b)| a == b).count()
-    };
-    let near = named.iter().enumerate();
-    let near = near.filter(|(_, entry)| entry.source == source);
-    let closest = near.max_by_key(|(at, entry)| (shared(entry), Reverse(*at)));
-    closest.map(|(at, _)| at)
 }
 
 /// The term of a whole name.
@@ -481,7 +404,7 @@ fn loose_names<'a>(
     if prefix.len() < INSIDE_BYTES {
         return Ok(());
     }
-    let finder = memchr::memmem::Finder::new(&prefix);
+    let finder = Finder::new(&prefix);
     let inside = |key: &[u8]| {
         let lower = key.split(|byte| *byte == 0).next().unwrap_or(key);
         match finder.find(lower) {
@@ -489,7 +412,7 @@ fn loose_names<'a>(
             _ => Wants::Pass,
         }
     };
-    collect(number, source, Keys::With(&prefix), inside, wanted, matches)
+    collect(number, source, Keys::With(&finder), inside, wanted, matches)
 }
 
 /// What is done with a key.
@@ -506,8 +429,8 @@ enum Wants {
 enum Keys<'a> {
     /// All that are not below this one.
     From(&'a [u8]),
-    /// Those of the blocks that may have this inside.
-    With(&'a [u8]),
+    /// Those that have this inside.
+    With(&'a Finder<'a>),
 }
 
 impl Keys<'_> {
@@ -515,7 +438,7 @@ impl Keys<'_> {
     fn blocks(self, table: &Table) -> Box<dyn Iterator<Item = usize>> {
         match self {
             Self::From(from) => Box::new(table.first_block(from)..table.blocks()),
-            Self::With(part) => Box::new(blocks_with(table, part, 0).into_iter()),
+            Self::With(part) => Box::new(blocks_with(table, part.needle(), 0).into_iter()),
         }
     }
 }
@@ -529,53 +452,44 @@ fn collect<'a>(
     wanted: &Wanted<'_>,
     matches: &mut Matches<'a>,
 ) -> Result<(), Failed> {
-    let view = source.view;
     let failed = |error| Failed::Store(number, error);
-    let mut left = LOOSE_NAMES;
-    let mut taken: Vec<(Vec<u8>, List)> = Vec::new();
-    for (at, segment) in view.generation.segments.iter().enumerate() {
+    let mut left = LOOSE_BLOCKS;
+    for (at, segment) in source.view.generation.segments.iter().enumerate() {
         for table in &segment.symbols {
-            for block in keys.blocks(table) {
-                let mut stop = false;
-                taken.clear();
+            let mut blocks = keys.blocks(table);
+            let mut together = 1;
+            loop {
+                let some: Vec<usize> = blocks.by_ref().take(together.min(left)).collect();
+                if some.is_empty() {
+                    break;
+                }
+                left -= some.len();
+                together = (together * 2).min(BLOCKS_TOGETHER);
+                let (mut stop, mut broken) = (false, None);
                 let each = |key: &[u8], found: Scanned<'_>| {
-                    left = left.saturating_sub(1);
                     let want = wants(key);
                     if want == Wants::Take {
-                        taken.push((key.to_vec(), found.to_found()));
+                        match table.scanned_list(found) {
+                            Ok(list) => {
+                                take_name((number, source, at), key, &list, wanted, matches);
+                            }
+                            Err(error) => broken = Some(error),
+                        }
                     }
                     stop = want == Wants::Stop;
-                    !stop && left > 0
+                    !stop && !matches.full && broken.is_none()
                 };
-                table.scan_block(block, each).map_err(failed)?;
-                for (key, found) in &taken {
-                    let name = key.splitn(2, |byte| *byte == 0).nth(1).unwrap_or_default();
-                    let name: Arc<str> = String::from_utf8_lossy(name).into();
-                    let Some(fit) = wanted.fit(&name) else {
-                        continue;
-                    };
-                    // One definition may have been captured as several kinds.
-                    let mut last = None;
-                    for posting in postings(table, found).map_err(failed)? {
-                        let place = (posting.doc, posting.start_line);
-                        if !view.is_live(at, posting.doc) || last.replace(place) == Some(place) {
-                            continue;
-                        }
-                        let definition = Definition {
-                            number,
-                            source,
-                            path: segment.docs.path(posting.doc),
-                            class: segment.docs.class_number(posting.doc),
-                            name: &name,
-                            kind: posting.kind,
-                            start_line: posting.start_line,
-                            end_line: posting.end_line,
-                            owner: posting.owner,
-                        };
-                        add(definition, fit, wanted, matches);
-                    }
+                match keys {
+                    Keys::From(_) => table.scan_blocks(&some, each),
+                    Keys::With(part) => table.scan_blocks_having(&some, part, each),
                 }
-                matches.full |= left == 0;
+                .map_err(failed)?;
+                if let Some(error) = broken {
+                    return Err(failed(error));
+                }
+                if left == 0 && !stop {
+                    matches.full = true;
+                }
                 if matches.full {
                     return Ok(());
                 }
@@ -586,6 +500,44 @@ fn collect<'a>(
         }
     }
     Ok(())
+}
+
+/// Takes the definitions of one key, which are those of a segment of a source.
+fn take_name<'a>(
+    (number, source, at): (usize, &Source<'a>, usize),
+    key: &[u8],
+    list: &[u8],
+    wanted: &Wanted<'_>,
+    matches: &mut Matches<'a>,
+) {
+    let Some(segment) = source.view.generation.segments.get(at) else {
+        return;
+    };
+    let name = key.splitn(2, |byte| *byte == 0).nth(1).unwrap_or_default();
+    let name: Arc<str> = String::from_utf8_lossy(name).into();
+    let Some(fit) = wanted.fit(&name) else {
+        return;
+    };
+    // One definition may have been captured as several kinds.
+    let mut last = None;
+    each_posting(list, |posting| {
+        let place = (posting.doc, posting.start_line);
+        if !source.view.is_live(at, posting.doc) || last.replace(place) == Some(place) {
+            return;
+        }
+        let definition = Definition {
+            number,
+            source,
+            path: segment.docs.path(posting.doc),
+            class: segment.docs.class_number(posting.doc),
+            name: &name,
+            kind: posting.kind,
+            start_line: posting.start_line,
+            end_line: posting.end_line,
+            owner: posting.owner,
+        };
+        add(definition, fit, wanted, matches);
+    });
 }
 
 /// Documents that the layer does not cover and that define a name by the look of a line.
@@ -673,7 +625,7 @@ fn in_texts<'a>(
             matches.cut = true;
             return Ok(());
         }
-        if !wanted.query.filter.admits(path, Lang::of_path(path)) {
+        if !wanted.query.filter.admits_path(path) {
             continue;
         }
         if !matches!(source.reader.read(path, &mut buffer).0, Content::Text)
@@ -709,6 +661,25 @@ fn in_texts<'a>(
     Ok(())
 }
 
+/// The first line that a definition shows.
+fn first_line(query: &SymbolQuery<'_>, entry: &Match<'_>) -> u64 {
+    entry.start_line.saturating_sub(query.context).max(1)
+}
+
+/// The lines that the definitions of a page show.
+fn wanted_lines<'a>(query: &SymbolQuery<'_>, shown: &'a [Match<'_>]) -> Vec<excerpt::Wanted<'a>> {
+    let one = |entry: &'a Match<'_>| excerpt::Wanted {
+        source: entry.source,
+        path: entry.path,
+        first: first_line(query, entry),
+        last: entry
+            .end_line
+            .min(entry.start_line + SHOWN - 1)
+            .saturating_add(query.context),
+    };
+    shown.iter().take(query.limit).map(one).collect()
+}
+
 fn page(sources: &[Source<'_>], query: &SymbolQuery<'_>, entries: &[Match<'_>]) -> Found {
     let mut found = Found {
         total: Total {
@@ -718,11 +689,13 @@ fn page(sources: &[Source<'_>], query: &SymbolQuery<'_>, entries: &[Match<'_>]) 
         divisible: true,
         ..Found::default()
     };
-    let (mut bytes, mut large) = (0, 0);
-    let mut buffer = Vec::new();
     let (first, counted) = resume(entries, query.after, |entry| entry.key(), &mut found);
+    let shown = entries.get(first..).unwrap_or_default();
+    let excerpts = excerpt::read(sources, &wanted_lines(query, shown));
+    let mut excerpts = excerpts.into_iter();
+    let mut bytes = 0;
     let mut last: Option<&Match<'_>> = None;
-    for entry in entries.iter().skip(first) {
+    for entry in shown {
         if let Some(last) = last
             && (found.hits.len() >= query.limit || bytes >= query.max_bytes)
         {
@@ -732,27 +705,16 @@ fn page(sources: &[Source<'_>], query: &SymbolQuery<'_>, entries: &[Match<'_>]) 
             break;
         }
         last = Some(entry);
+        let excerpt = excerpts.next().flatten();
         let Some(source) = sources.get(entry.source) else {
             continue;
         };
-        let (mut content, _) = source.reader.read(entry.path, &mut buffer);
-        if matches!(content, Content::Skipped(Skip::TooLarge)) && large < LARGE_FILES {
-            // Its definitions are known although it is too large to be searched.
-            large += 1;
-            let reader = source.reader.up_to(limits::DEFINITION_FILE_BYTES);
-            content = reader.read(entry.path, &mut buffer).0;
-        }
         let mut snippet = String::new();
         let (mut start, mut end) = (entry.start_line, entry.end_line);
-        if matches!(content, Content::Text) {
-            let lines = Lines::new(&buffer);
-            start = start.saturating_sub(query.context).max(1);
-            end = end
-                .min(entry.start_line + SHOWN - 1)
-                .saturating_add(query.context)
-                .min(lines.count())
-                .max(start);
-            snippet = lines.snippet(start, end, query.max_bytes.saturating_sub(bytes));
+        if let Some(excerpt) = excerpt {
+            start = first_line(query, entry);
+            end = (start + excerpt.lines).saturating_sub(1).max(start);
+            snippet = excerpt.snippet(query.max_bytes.saturating_sub(bytes));
         }
         bytes += snippet.len();
         let counted = counted + found.hits.len() as u64 + 1;

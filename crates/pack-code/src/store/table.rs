@@ -5,10 +5,13 @@
 //! the list is short enough to stand in the block, the list. Blocks, long lists and the index carry
 //! checksums. Trigrams, terms and symbols are all tables.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+
+use memchr::memmem::Finder;
 
 use crate::store::codec::{put, seal, take, take_array, take_bytes, take_u32, unseal};
 use crate::store::{StoreError, create};
@@ -326,15 +329,79 @@ impl Table {
         self.scan_blocks(&[number], each)
     }
 
-    /// Walks the entries of some blocks, which ascend, until `each` says false. Blocks that are near
-    /// each other are read together.
+    /// Walks the entries of some blocks, which ascend, until `each` says false.
     pub(crate) fn scan_blocks(
         &self,
         numbers: &[usize],
         mut each: impl FnMut(&[u8], Scanned<'_>) -> bool,
     ) -> Result<(), StoreError> {
-        let mut bytes = Vec::new();
         let mut key = Vec::new();
+        self.each_block(numbers, |block, lists_at| {
+            self.walk(block, lists_at, &mut key, &mut each)
+        })
+    }
+
+    /// Walks those entries of some blocks, which ascend, whose keys have some bytes inside, until
+    /// `each` says false. Most blocks have none, so they are looked for in all keys of a block at
+    /// once.
+    pub(crate) fn scan_blocks_having(
+        &self,
+        numbers: &[usize],
+        part: &Finder<'_>,
+        mut each: impl FnMut(&[u8], Scanned<'_>) -> bool,
+    ) -> Result<(), StoreError> {
+        let mut keys = Vec::new();
+        self.each_block(numbers, |block, lists_at| {
+            keys.clear();
+            let mut entries = Entries::new(block, lists_at);
+            let (mut starts, mut start) = ([0; BLOCK_KEYS], 0);
+            let mut count = 0;
+            while let Some(entry) = entries.next() {
+                let (shared, added, _) = entry.ok_or_else(|| self.broken("a block is cut"))?;
+                let before = start..(start + shared).min(keys.len());
+                start = keys.len();
+                keys.extend_from_within(before);
+                keys.extend_from_slice(added);
+                if let Some(place) = starts.get_mut(count) {
+                    *place = start;
+                }
+                count += 1;
+            }
+            let starts = starts.get(..count).unwrap_or_default();
+            let mut hits = part.find_iter(&keys).peekable();
+            if hits.peek().is_none() {
+                return Ok(true);
+            }
+            let mut having = [false; BLOCK_KEYS];
+            for hit in hits {
+                let at = starts.partition_point(|start| *start <= hit);
+                if let Some(has) = at.checked_sub(1).and_then(|at| having.get_mut(at)) {
+                    *has = true;
+                }
+            }
+            let mut entries = Entries::new(block, lists_at);
+            for (at, has) in having.into_iter().enumerate().take(count) {
+                let Some(Some((_, _, scanned))) = entries.next() else {
+                    break;
+                };
+                let end = starts.get(at + 1).copied().unwrap_or(keys.len());
+                let key = starts.get(at).and_then(|start| keys.get(*start..end));
+                if has && !key.is_none_or(|key| each(key, scanned)) {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        })
+    }
+
+    /// Gives the bytes of some blocks, which ascend, and where their lists begin to `each` until it
+    /// says false. Blocks that are near each other are read together.
+    fn each_block(
+        &self,
+        numbers: &[usize],
+        mut each: impl FnMut(&[u8], u64) -> Result<bool, StoreError>,
+    ) -> Result<(), StoreError> {
+        let mut bytes = Vec::new();
         let mut rest = numbers;
         while let Some(number) = rest.first() {
             let first = self.entry(*number)?;
@@ -363,7 +430,7 @@ impl Table {
                 let block = sealed
                     .and_then(unseal)
                     .ok_or_else(|| self.broken("a block has the wrong checksum"))?;
-                if !self.walk(block, entry.lists_at, &mut key, &mut each)? {
+                if !each(block, entry.lists_at)? {
                     return Ok(());
                 }
             }
@@ -379,35 +446,25 @@ impl Table {
         key: &mut Vec<u8>,
         each: &mut impl FnMut(&[u8], Scanned<'_>) -> bool,
     ) -> Result<bool, StoreError> {
-        let mut rest = block;
-        let mut offset = lists_at;
+        let mut entries = Entries::new(block, lists_at);
         key.clear();
-        while !rest.is_empty() {
-            let cut = || self.broken("a block is cut");
-            let [shared, added] = take_array::<2>(&mut rest).ok_or_else(cut)?;
-            let shared = usize::from(shared);
+        while let Some(entry) = entries.next() {
+            let (shared, added, scanned) = entry.ok_or_else(|| self.broken("a block is cut"))?;
             key.truncate(shared);
-            key.extend_from_slice(take_bytes(&mut rest, usize::from(added)).ok_or_else(cut)?);
-            let count = take_u32(&mut rest).ok_or_else(cut)?;
-            let coded = take(&mut rest).ok_or_else(cut)?;
-            let length = coded >> 1;
-            let list = if coded & 1 == 1 {
-                ScannedList::Inline(take_bytes(&mut rest, length as usize).ok_or_else(cut)?)
-            } else {
-                let list = ScannedList::At { offset, length };
-                offset += length + SUM_BYTES;
-                list
-            };
-            let scanned = Scanned {
-                shared,
-                count,
-                list,
-            };
+            key.extend_from_slice(added);
             if !each(key, scanned) {
                 return Ok(false);
             }
         }
         Ok(true)
+    }
+
+    /// The list of a key of the block that is being read.
+    pub(crate) fn scanned_list<'a>(&self, found: Scanned<'a>) -> Result<Cow<'a, [u8]>, StoreError> {
+        match found.list {
+            ScannedList::Inline(bytes) => Ok(Cow::Borrowed(bytes)),
+            ScannedList::At { .. } => self.list(&found.to_found()).map(Cow::Owned),
+        }
     }
 
     /// Reads the list of a key.
@@ -522,6 +579,54 @@ impl Stream {
     }
 }
 
+/// The entries of a block, one after the other.
+struct Entries<'a> {
+    rest: &'a [u8],
+    /// Where the next list that does not stand in the block begins.
+    offset: u64,
+}
+
+impl<'a> Entries<'a> {
+    const fn new(block: &'a [u8], lists_at: u64) -> Self {
+        Self {
+            rest: block,
+            offset: lists_at,
+        }
+    }
+
+    /// How much of the key before an entry has at its beginning, what follows that, and the rest;
+    /// nothing inside if the block is cut.
+    #[expect(clippy::option_option, reason = "the end, or an entry that is cut")]
+    fn next(&mut self) -> Option<Option<(usize, &'a [u8], Scanned<'a>)>> {
+        (!self.rest.is_empty()).then(|| self.entry())
+    }
+
+    fn entry(&mut self) -> Option<(usize, &'a [u8], Scanned<'a>)> {
+        let [shared, added] = take_array::<2>(&mut self.rest)?;
+        let shared = usize::from(shared);
+        let added = take_bytes(&mut self.rest, usize::from(added))?;
+        let count = take_u32(&mut self.rest)?;
+        let coded = take(&mut self.rest)?;
+        let length = coded >> 1;
+        let list = if coded & 1 == 1 {
+            ScannedList::Inline(take_bytes(&mut self.rest, length as usize)?)
+        } else {
+            let list = ScannedList::At {
+                offset: self.offset,
+                length,
+            };
+            self.offset = self.offset.saturating_add(length).saturating_add(SUM_BYTES);
+            list
+        };
+        let scanned = Scanned {
+            shared,
+            count,
+            list,
+        };
+        Some((shared, added, scanned))
+    }
+}
+
 fn index_entry<'a>(rest: &mut &'a [u8]) -> Option<IndexEntry<'a>> {
     let [length] = take_array::<1>(rest)?;
     Some(IndexEntry {
@@ -597,6 +702,38 @@ mod tests {
             count += 1;
         }
         assert_eq!(count, 300);
+    }
+
+    #[test]
+    fn the_keys_that_have_some_bytes_inside_are_found_and_no_others() {
+        let dir = TempDir::new().unwrap();
+        let table = Table::open(&written(&dir, 1000)).unwrap();
+        let all: Vec<usize> = (0..table.blocks()).collect();
+        for part in ["y0000", "99", "key000", "0", "63k", "key000999", "x"] {
+            let mut wanted = Vec::new();
+            let each = |key: &[u8], found: Scanned<'_>| {
+                wanted.push((
+                    key.to_vec(),
+                    table.scanned_list(found).unwrap().into_owned(),
+                ));
+                true
+            };
+            table.scan_blocks(&all, each).unwrap();
+            wanted.retain(|(key, _)| std::str::from_utf8(key).unwrap().contains(part));
+            let mut found = Vec::new();
+            let each = |key: &[u8], scanned: Scanned<'_>| {
+                found.push((
+                    key.to_vec(),
+                    table.scanned_list(scanned).unwrap().into_owned(),
+                ));
+                true
+            };
+            let finder = Finder::new(part);
+            table.scan_blocks_having(&all, &finder, each).unwrap();
+            // What begins in one key and ends in the next is in neither.
+            found.retain(|(key, _)| finder.find(key).is_some());
+            assert_eq!(found, wanted, "{part}");
+        }
     }
 
     #[test]

@@ -48,10 +48,15 @@ pub(crate) struct Posting {
 
 /// The postings of a key.
 pub(crate) fn postings(table: &Table, found: &Found) -> Result<Vec<Posting>, StoreError> {
-    let list = table.list(found)?;
-    let mut rest = list.as_slice();
-    let mut doc = 0_u32;
     let mut postings = Vec::new();
+    each_posting(&table.list(found)?, |posting| postings.push(posting));
+    Ok(postings)
+}
+
+/// Calls `each` with the postings of a list.
+pub(crate) fn each_posting(list: &[u8], mut each: impl FnMut(Posting)) {
+    let mut rest = list;
+    let mut doc = 0_u32;
     while let Some(delta) = take_u32(&mut rest) {
         doc = doc.wrapping_add(delta);
         let (Some([kind]), Some(start), Some(lines)) =
@@ -63,7 +68,7 @@ pub(crate) fn postings(table: &Table, found: &Found) -> Result<Vec<Posting>, Sto
         else {
             break;
         };
-        postings.push(Posting {
+        each(Posting {
             doc,
             kind: Kind::from_number(kind),
             start_line: start,
@@ -71,7 +76,6 @@ pub(crate) fn postings(table: &Table, found: &Found) -> Result<Vec<Posting>, Sto
             owner: String::from_utf8_lossy(owner).into(),
         });
     }
-    Ok(postings)
 }
 
 /// How a batch is to be made.

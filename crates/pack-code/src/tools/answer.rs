@@ -51,6 +51,7 @@ pub(crate) fn answer(
         };
         let accepted = match attempt.accepts {
             Accepts::Any => !found.hits.is_empty() || found.truncated,
+            Accepts::Filled => !found.hits.is_empty(),
             Accepts::Sure => found.sure,
             Accepts::Verbatim | Accepts::Always | Accepts::Guess => true,
         };
@@ -65,6 +66,14 @@ pub(crate) fn answer(
                 true => format!("{wanted} is not defined as such; its name is, elsewhere"),
                 false => format!("{wanted} is not defined; names that contain its last part"),
             });
+        }
+        if attempt.accepts == Accepts::Filled {
+            found.confidence = Confidence::Near;
+            found.lead = Some(format!(
+                "{} is not there as written; its words are, around other values",
+                render::shorten(request.arguments.query.trim(), 80)
+            ));
+            return Ok(found);
         }
         if attempt.accepts == Accepts::Guess {
             return guess(request, seen, context, started, found);

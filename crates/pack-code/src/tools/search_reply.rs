@@ -159,11 +159,10 @@ fn skipped(request: &Request<'_>, seen: &[Seen<'_>]) -> Option<Value> {
     let mut files: Vec<(Skip, &str, &str)> = Vec::new();
     for seen in seen {
         let Some(view) = &seen.view else { continue };
-        let in_scope = view.skipped().iter().filter(|(_, path)| {
-            request
-                .filter
-                .admits(path, crate::tree::lang::Lang::of_path(path))
-        });
+        let in_scope = view
+            .skipped()
+            .iter()
+            .filter(|(_, path)| request.filter.admits_path(path));
         files.extend(in_scope.map(|(skip, path)| (*skip, seen.name, path.as_str())));
     }
     if files.is_empty() {

@@ -181,6 +181,11 @@ impl<'a> Reader<'a> {
         (content, stamp)
     }
 
+    /// The file itself, if there is one.
+    pub(crate) fn open(&self, path: &str) -> Option<File> {
+        self.root.open_file(path).ok()
+    }
+
     /// The time of a file as it is now; nothing where it cannot be opened.
     pub(crate) fn modified(&self, path: &str) -> Option<i64> {
         let metadata = self.root.open_file(path).ok()?.metadata().ok()?;
@@ -244,7 +249,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn stamp_of(file: &File) -> Option<Stamp> {
+pub(crate) fn stamp_of(file: &File) -> Option<Stamp> {
     file.metadata().ok().map(|metadata| Stamp::of(&metadata))
 }
 

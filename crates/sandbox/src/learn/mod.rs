@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, ToSocketAddrs as _};
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
@@ -60,7 +60,7 @@ pub struct Learn {
 
 /// Watches this process, which is about to execute a server, and all that it starts. `keeper` leads to the process
 /// that calls [`Learner::start`].
-pub fn watch_this_process(policy: &Policy, keeper: &OwnedFd) -> Result<(), SandboxError> {
+pub fn watch_this_process(policy: &Policy, keeper: impl AsFd) -> Result<(), SandboxError> {
     confine::restrict_privileges(policy)?;
     let refused = filter::program(true);
     mainstay_system::filter_system_calls(&refused).map_err(failed("filter system calls"))?;
@@ -68,8 +68,8 @@ pub fn watch_this_process(policy: &Policy, keeper: &OwnedFd) -> Result<(), Sandb
     let watched = watched.map_err(failed("watch system calls (it needs Linux 5.19 or later)"))?;
     let number = watched.as_fd().as_raw_fd();
     // From here on calls that are watched wait for the keeper, who has no descriptor yet: the standard library would send.
-    rustix::io::write(keeper, &number.to_ne_bytes())
-        .and_then(|_| rustix::io::read(keeper, &mut [0]))
+    rustix::io::write(&keeper, &number.to_ne_bytes())
+        .and_then(|_| rustix::io::read(&keeper, &mut [0]))
         .map_err(failed("reach the process that learns"))?;
     Ok(())
 }

@@ -69,7 +69,7 @@ fn a_changed_description_of_an_argument_needs_a_bump_or_a_reason() {
     let refused = |reason: &str| missing(&old, &new, &[reason]).unwrap_err().to_string();
     let other = missing(&old, &new, &["search.limit: wording"]).unwrap();
     assert_eq!(other, [told, "not needed: search.limit"]);
-    assert!(refused("serach.query: wording").contains("no such tool"));
+    assert!(refused("serach.query: wording").contains("not a tool"));
     assert!(refused("search.query").contains("does not say what it is about"));
     assert!(refused(": because").contains("does not say what it is about"));
     assert!(refused("search.query: ").contains("has no text"));

@@ -17,6 +17,7 @@ mod hostile;
 mod http;
 mod link;
 mod measure;
+pub mod pairs;
 mod recovery;
 mod report;
 mod sandbox;

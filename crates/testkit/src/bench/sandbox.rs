@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use anyhow::ensure;
 
+use super::stats::interval;
 use super::wrap::{Server, TOOL};
 use super::{Options, Report, Samples, request};
 use crate::wrapped::Way;
@@ -110,39 +111,5 @@ fn in_turn<T>(
     } else {
         let second = other()?;
         Ok((one()?, second))
-    }
-}
-
-/// The median with an interval of 95 %: from the order of the values alone, by the binomial distribution.
-fn interval(mut values: Vec<f64>) -> (f64, f64, f64) {
-    values.sort_by(f64::total_cmp);
-    let count = values.len() as f64;
-    let half = 0.98 * count.sqrt();
-    let at = |place: f64| {
-        let last = values.len().saturating_sub(1);
-        let index = (place.max(0.0) as usize).min(last);
-        values.get(index).copied().unwrap_or(f64::NAN)
-    };
-    let low = (count / 2.0 - half).floor() - 1.0;
-    (
-        at(low),
-        at((count / 2.0).floor()),
-        at((count / 2.0 + half).ceil()),
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_interval_contains_the_median_and_leaves_out_the_extremes() {
-        let values = (0..61).rev().map(f64::from).collect();
-        let (low, middle, high) = interval(values);
-        assert!((middle - 30.0).abs() < 0.1);
-        assert!(
-            (low - 21.0).abs() < 1.1 && (high - 39.0).abs() < 1.1,
-            "{low} {high}"
-        );
     }
 }

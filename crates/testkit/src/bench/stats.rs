@@ -50,6 +50,24 @@ impl Samples {
     }
 }
 
+/// The median with an interval of 95 %: from the order of the values alone, by the binomial distribution.
+pub(super) fn interval(mut values: Vec<f64>) -> (f64, f64, f64) {
+    values.sort_by(f64::total_cmp);
+    let count = values.len() as f64;
+    let half = 0.98 * count.sqrt();
+    let at = |place: f64| {
+        let last = values.len().saturating_sub(1);
+        let index = (place.max(0.0) as usize).min(last);
+        values.get(index).copied().unwrap_or(f64::NAN)
+    };
+    let low = (count / 2.0 - half).floor() - 1.0;
+    (
+        at(low),
+        at((count / 2.0).floor()),
+        at((count / 2.0 + half).ceil()),
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,5 +82,16 @@ mod tests {
         assert!((samples.p50() - 51.0).abs() < 1.5);
         assert!((samples.p99() - 99.0).abs() < 1.5);
         assert!((samples.percentile(1.0) - 100.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn the_interval_contains_the_median_and_leaves_out_the_extremes() {
+        let values = (0..61).rev().map(f64::from).collect();
+        let (low, middle, high) = interval(values);
+        assert!((middle - 30.0).abs() < 0.1);
+        assert!(
+            (low - 21.0).abs() < 1.1 && (high - 39.0).abs() < 1.1,
+            "{low} {high}"
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! `bench [roundtrip] [load] [start] [flood] [hostile] [recovery] [wrap] [sandbox] [faults] [http] [servers]
-//! [validate] [--quick] [--json] [--bare-worker] [--prefix WORDS]`, or `bench code TREE CACHE [TREE...]`: see
-//! `testkit::bench`.
+//! [validate] [--quick] [--json] [--bare-worker] [--prefix WORDS]`, `bench code TREE CACHE [TREE...]`, or
+//! `bench pairs OLD NEW PARTS...`: see `testkit::bench`.
 //!
 //! Run through `cargo xtask bench`, which builds everything for release first.
 
@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use mainstay_testkit::bench::{Options, Part, code, play_role, run};
+use mainstay_testkit::bench::{Options, Part, code, pairs, play_role, run};
 use mainstay_testkit::wrapped::Way;
 
 /// A run that takes longer hangs: everything in it is bounded by this.
@@ -45,6 +45,11 @@ fn start() -> anyhow::Result<()> {
         give_up_after(LONGEST_CODE_RUN);
         let rest: Vec<_> = rest.iter().map(Into::into).collect();
         return code::run(&rest, &mut |text| print!("{text}"));
+    }
+    if let Some((first, rest)) = arguments.split_first()
+        && first == "pairs"
+    {
+        return pairs::run(rest, &mut |text| print!("{text}"));
     }
     let (options, json) = parse(&arguments)?;
     give_up_after(LONGEST_RUN);

@@ -45,6 +45,8 @@ pub(super) struct Pages {
     /// A process that did nothing wrong was ended although nobody asked for that.
     pub(super) ended_innocent: bool,
     pub(super) stopped: Option<Instant>,
+    /// Answers over HTTP that did not end in time for an upgrade were ended with an error.
+    pub(super) ended_by_upgrade: bool,
     /// The callers that want tasks.
     pub(super) tasks: Vec<TaskPage>,
     pub(super) violations: Vec<Violation>,

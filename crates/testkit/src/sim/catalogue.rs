@@ -4,13 +4,11 @@ use mainstay_kernel::defect::{self, Defect};
 
 use super::plan::Scenario;
 use super::run::run;
-use super::several::SEVERAL_FROM;
 
-/// Every defect, and the number of seeds, from [`first_seed`] on, within which it must be found: some three
-/// times what it takes today.
+/// Every defect, and the number of seeds within which it must be found: some three times what it takes today.
 pub const CATALOGUE: &[(Defect, u64)] = &[
     (Defect::LostWakeUp, 200),
-    (Defect::SilentGate, 400),
+    (Defect::SilentGate, 200),
     (Defect::GateNeverCloses, 200),
     (Defect::ShortWrite, 10),
     (Defect::SentAsUnsent, 60),
@@ -29,7 +27,7 @@ pub const CATALOGUE: &[(Defect, u64)] = &[
     (Defect::QueueUnbounded, 200),
     (Defect::CancelTwice, 20),
     (Defect::AnswerTwice, 50),
-    (Defect::UpdateToAll, 600),
+    (Defect::UpdateToAll, 300),
     (Defect::WrongSession, 10),
     (Defect::LateProgress, 20),
     (Defect::SessionNotRestored, 400),
@@ -40,7 +38,7 @@ pub const CATALOGUE: &[(Defect, u64)] = &[
     (Defect::SessionLeak, 900),
     (Defect::StreamAsleep, 100),
     (Defect::ResumeSkips, 400),
-    (Defect::RoomUnreported, 3000),
+    (Defect::RoomUnreported, 800),
     (Defect::WrongStream, 200),
     (Defect::TaskOutcomeLost, 10),
     (Defect::OutcomeToldEarly, 900),
@@ -62,14 +60,6 @@ pub struct Found {
     pub seed: u64,
     pub rule: &'static str,
     pub detail: String,
-}
-
-/// The seed from which a defect can show.
-pub const fn first_seed(defect: Defect) -> u64 {
-    match defect {
-        Defect::UpdateToAll => SEVERAL_FROM,
-        _ => 0,
-    }
 }
 
 /// Looks for a defect, from `first` on, in at most `most` seeds.

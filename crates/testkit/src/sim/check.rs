@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use mainstay_contract::error::ErrorKind;
 
 use super::book::{Asked, Book, ClientPage, Outcome, Pages, Violation};
-use super::plan::{Backend, ClientPlan, Deed, Scenario, Speech, Start, Step, Tool};
+use super::plan::{Backend, ClientPlan, Deed, Route, Scenario, Speech, Start, Step, Tool};
 
 /// Bytes beside the answers of calls that may wait for a client: errors, progress.
 const SMALL_LINES: u64 = 16 * 1024;
@@ -173,7 +173,9 @@ impl Judge<'_> {
         let limits = &scenario.limits;
         let applied = self.pages.is_applied(&asked.key);
         let excused = match kind {
-            ErrorKind::ShuttingDown => self.pages.stopped.is_some(),
+            ErrorKind::ShuttingDown => {
+                self.pages.stopped.is_some() || self.pages.ended_by_upgrade && self.cannot_move()
+            }
             ErrorKind::Cancelled => asked.cancelled == Some(true),
             // Refused before it was sent, so it has no effect.
             ErrorKind::Overloaded => !applied,
@@ -203,6 +205,12 @@ impl Judge<'_> {
             _ => false,
         };
         (!excused).then(|| ("an error without a reason", format!("{kind}")))
+    }
+
+    /// Whether the answers of this client are not handed over at an upgrade.
+    fn cannot_move(&self) -> bool {
+        let plan = self.scenario.clients.get(self.number);
+        plan.is_none_or(|plan| plan.speech == Speech::Modern && plan.route != Route::Pipe)
     }
 
     fn deed(&self, is_it: impl Fn(Deed) -> bool, what: &Outcome) -> Option<(&'static str, String)> {

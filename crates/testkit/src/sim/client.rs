@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use mainstay_contract::error::ErrorKind;
 use mainstay_contract::frame::{Frame, FrameReader};
-use mainstay_host::sim::{PipeReader, PipeWriter, Weather};
+use mainstay_host::sim::{Over, PipeReader, PipeWriter, Weather};
 use serde_json::{Value, json};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::book::{Asked, Book, ClientPage, Outcome};
@@ -29,7 +29,7 @@ pub(super) struct Client {
     plan: ClientPlan,
     book: Book,
     pipe: Option<PipeWriter>,
-    over: watch::Receiver<bool>,
+    over: Over,
     /// Its session begins with a handshake.
     shakes_hands: bool,
     backend: Backend,
@@ -46,7 +46,7 @@ impl Client {
         book: &Book,
         weather: &Weather,
         (writes, reads): (PipeWriter, PipeReader),
-        over: watch::Receiver<bool>,
+        over: Over,
         backend: Backend,
     ) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let leave = Arc::new(Notify::new());
@@ -365,7 +365,7 @@ impl Client {
             let wrote = tokio::select! {
                 biased;
                 wrote = pipe.write(rest) => wrote,
-                _ = self.over.wait_for(|over| *over) => return false,
+                () = self.over.wait() => return false,
             };
             match wrote {
                 Ok(count) => rest = rest.get(count..).unwrap_or_default(),
@@ -615,6 +615,7 @@ fn failure(words: Option<&str>) -> Outcome {
     // Some kinds have sentences of their own.
     let own = [
         ("there is no tool", ErrorKind::UnknownTool),
+        ("the host was upgraded before", ErrorKind::ShuttingDown),
         ("the process that checks", ErrorKind::Internal),
         ("the value could not be checked", ErrorKind::Timeout),
     ];

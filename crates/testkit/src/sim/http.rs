@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mainstay_contract::frame::{Frame, FrameReader};
-use mainstay_host::sim::{HttpDoor, HttpSession, HttpStream, PipeReader, PipeWriter};
+use mainstay_host::sim::{HttpDoor, HttpSession, HttpStream, Over, PipeReader, PipeWriter};
 use serde_json::Value;
-use tokio::sync::{Mutex, Notify, watch};
+use tokio::sync::{Mutex, Notify};
 use tokio::task::JoinSet;
 
 use super::book::Book;
@@ -28,7 +28,7 @@ pub(super) struct Bridge {
     pub(super) seed: u64,
     pub(super) door: Arc<HttpDoor>,
     pub(super) book: Book,
-    pub(super) over: watch::Receiver<bool>,
+    pub(super) over: Over,
 }
 
 /// One connection.
@@ -44,7 +44,7 @@ struct Connection {
 
 impl Bridge {
     /// Carries lines until the client sends no more and everything is answered, or the host ends.
-    pub(super) async fn carry(mut self, mut input: PipeReader, output: PipeWriter) {
+    pub(super) async fn carry(self, mut input: PipeReader, output: PipeWriter) {
         let output = Arc::new(Mutex::new(output));
         let mut session = None;
         let mut connections = JoinSet::new();
@@ -53,7 +53,7 @@ impl Bridge {
         loop {
             let count = tokio::select! {
                 biased;
-                _ = self.over.wait_for(|over| *over) => break,
+                () = self.over.wait() => break,
                 count = input.read(frames.spare()) => count,
             };
             if count == 0 {
@@ -93,7 +93,7 @@ impl Bridge {
         }
         tokio::select! {
             biased;
-            _ = self.over.wait_for(|over| *over) => {}
+            () = self.over.wait() => {}
             () = async { while connections.join_next().await.is_some() {} } => {}
         }
         // What the host said before its end is still delivered.

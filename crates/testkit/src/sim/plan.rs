@@ -272,10 +272,20 @@ pub enum Operation {
     Stop,
 }
 
-/// How often the host of a seed is upgraded. From numbers of its own, so that scenarios are else the same.
+/// How often the host of a seed is upgraded. From numbers of its own, so that scenarios are else the same. After every
+/// event only in a few seeds, which take long.
 fn upgrades(seed: u64) -> u32 {
     let mut rng = Rng::new(seed ^ 0x2b99_17c4_d06e_83f5);
-    [0, 0, 0, 3, 20, 80][rng.between(0, 5)]
+    [0, 0, 0, 0, 0, 1, 3, 3, 20, 20, 80, 80][rng.between(0, 11)]
+}
+
+/// How often the core of a seed is replaced by the one that it has saved.
+fn swaps(seed: u64, drawn: usize) -> u32 {
+    let mut rng = Rng::new(seed ^ 0x6d1f_0a93_57ce_b824);
+    match one_in(&mut rng, 12) {
+        true => 1,
+        false => [0, 0, 5, 30][drawn],
+    }
 }
 
 impl Scenario {
@@ -318,7 +328,7 @@ impl Scenario {
             limits,
             backend,
             built_in: one_in(rng, 2),
-            swap_one_in: [0, 0, 5, 30][rng.between(0, 3)],
+            swap_one_in: swaps(seed, rng.between(0, 3)),
             upgrade_one_in: upgrades(seed),
             incarnations,
             clients,

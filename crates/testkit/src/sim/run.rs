@@ -127,6 +127,7 @@ async fn simulate(scenario: &Scenario, keep_text: bool) -> Report {
         book.violation("a seam complains", complaint);
     }
     let upgraded = sim::upgraded();
+    book.lock().ended_by_upgrade = upgraded.ended > 0;
     drop(world);
     check::check(scenario, &book, &backlog);
     let pages = book.lock();
@@ -375,11 +376,11 @@ impl Around<'_> {
             if self.book.lock().open() == 0 {
                 return;
             }
-            let mut over = self.host.over();
+            let over = self.host.over();
             tokio::select! {
                 biased;
                 () = answered => {}
-                _ = over.wait_for(|over| *over) => return,
+                () = over.wait() => return,
                 () = tokio::time::sleep_until(until) => {
                     let detail = self.first_open();
                     return self.book.violation(rule, detail);

@@ -26,15 +26,12 @@ impl Backend {
     }
 }
 
-/// The first seed whose scenario may have several servers.
-pub(super) const SEVERAL_FROM: u64 = 1_000_000;
-
 impl Scenario {
-    /// Lets some seeds from [`SEVERAL_FROM`] on serve two servers of a file, which clients share or not.
+    /// Lets some seeds serve two servers of a file, which clients share or not.
     pub(super) fn give_servers(&mut self) {
         let mut rng = Rng::new(self.seed ^ 0x3c6e_f372_fe94_f82b);
         let rng = &mut rng;
-        if self.seed < SEVERAL_FROM || !one_in(rng, 4) || !self.tasks.is_empty() {
+        if !one_in(rng, 4) || !self.tasks.is_empty() {
             return;
         }
         let shared = [one_in(rng, 2), one_in(rng, 2)];

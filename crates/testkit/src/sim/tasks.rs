@@ -110,10 +110,10 @@ impl TaskRun<'_> {
         for end in &self.scenario.host_ends {
             let host = self.start(&hosts, Some(end.kind));
             let Some(host) = host else { return };
-            let mut over = host.over();
+            let over = host.over();
             tokio::select! {
                 biased;
-                _ = over.wait_for(|over| *over) => self.trace.note("the host ends"),
+                () = over.wait() => self.trace.note("the host ends"),
                 () = stop_later(&host, end.kind) => {}
                 _ = storm.wait_for(|over| *over) => {}
                 () = tokio::time::sleep_until(until) => {}
@@ -165,8 +165,8 @@ impl TaskRun<'_> {
     async fn end(&self, host: &Host, kind: HostEndKind) {
         if let HostEndKind::Stop(_) = kind {
             host.stop().await;
-            let mut over = host.over();
-            let over = tokio::time::timeout(STOP, over.wait_for(|over| *over));
+            let over = host.over();
+            let over = tokio::time::timeout(STOP, over.wait());
             if over.await.is_err() {
                 self.book.violation("the host does not end", "after a stop");
             }

@@ -6,6 +6,7 @@
     reason = "variables choose the size of tests; a missing member of a JSON value is null"
 )]
 
+mod asked;
 #[path = "../issuer/mod.rs"]
 mod issuer;
 mod life;

@@ -5,6 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use mainstay_testkit::http::Session;
@@ -13,19 +14,14 @@ use rustix::process::Uid;
 use serde_json::{Value, json};
 
 use crate::issuer::{FAR, Issuer, RESOURCE};
-use crate::shared::{User, echo, servers_below};
-use crate::wrapping::{SERVER, eventually};
+use crate::shared::{User, echo, has_word, servers_below};
+use crate::wrapping::{self, SERVER, eventually};
 use crate::{entry, says, serve};
 
 /// The servers below a host with this word in their command.
 fn servers_with(host: u32, word: &str) -> Vec<u32> {
-    let has_word = |pid: &u32| {
-        let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        words
-            .split(|byte| *byte == 0)
-            .any(|other| other == word.as_bytes())
-    };
-    servers_below(host).into_iter().filter(has_word).collect()
+    let servers = servers_below(host).into_iter();
+    servers.filter(|pid| has_word(*pid, word)).collect()
 }
 
 /// The names of the variables of a process.
@@ -271,4 +267,35 @@ fn the_check_names_every_sign_against_sharing() -> anyhow::Result<()> {
         ensure!(said.contains(wanted), "{words:?}: {said}");
     }
     Ok(())
+}
+
+#[test]
+fn a_server_that_floods_or_does_not_read_cannot_hold_up_the_check() -> anyhow::Result<()> {
+    let user = User::new()?;
+    let notification = r#"{"jsonrpc":"2.0","method":"notifications/x"}"#;
+    let answer = r#"{"jsonrpc":"2.0","id":"of another","result":{}}"#;
+    let question = r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#;
+    for line in [notification, answer, question, "no JSON"] {
+        let (code, said) = check(&user, &["--timeout", "1"], &["yes", line])?;
+        ensure!(code == Some(2), "{line}: {code:?} {said}");
+    }
+    let endless = ["sh", "-c", "tr '\\0' x < /dev/zero"];
+    let (code, said) = check(&user, &["--timeout", "1"], &endless)?;
+    ensure!(code == Some(2), "{code:?} {said}");
+    Ok(())
+}
+
+#[test]
+fn a_client_whose_calls_hang_does_not_keep_others_from_the_server() -> anyhow::Result<()> {
+    let user = User::new()?;
+    let (first, second) = (user.relay("", "A")?, user.relay("", "B")?);
+    first.client.open(&json!({}))?;
+    second.client.open(&json!({}))?;
+    for id in 1..=128 {
+        let call = wrapping::call(&id.to_string(), "hang", &json!({}));
+        first.client.send(&call)?;
+    }
+    echo(&second.client, "1", "served")?;
+    // None of those calls had to end for it.
+    first.client.silence(Duration::ZERO)
 }

@@ -25,6 +25,9 @@ const MESSAGES_VARIABLE: &str = "MAINSTAY_CROSSTALK_MESSAGES";
 const SESSIONS: usize = 16;
 /// Calls that each of them has open.
 const OPEN: usize = 6;
+/// Messages that arrive between two kills, and the shortest pause.
+const BETWEEN_KILLS: u64 = 100;
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A user with a runtime directory of its own, whose share host ends with it.
 pub(crate) struct User {
@@ -123,7 +126,7 @@ impl User {
 }
 
 /// The client of a program.
-fn client_behind(mut command: Command) -> anyhow::Result<Relay> {
+pub(crate) fn client_behind(mut command: Command) -> anyhow::Result<Relay> {
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -517,11 +520,24 @@ fn no_message_of_a_shared_server_reaches_another_session() -> anyhow::Result<()>
                 scope.spawn(move || play(session, &running.connect()?, left))
             })
             .collect();
+        // Each server in turn, and only after messages have arrived since the last kill: on a busy machine a server
+        // may need longer to start than the pause.
         scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
-                std::thread::sleep(Duration::from_millis(400));
-                let victim = servers_below(running.pid()).into_iter().next();
+            let mut arrived = wanted;
+            for is_alpha in [true, false].into_iter().cycle() {
+                while !is_over.load(Ordering::Relaxed)
+                    && left.load(Ordering::Relaxed) + BETWEEN_KILLS > arrived
+                {
+                    std::thread::sleep(PAUSE);
+                }
+                if is_over.load(Ordering::Relaxed) {
+                    return;
+                }
+                std::thread::sleep(PAUSE);
+                let mut servers = servers_below(running.pid()).into_iter();
+                let victim = servers.find(|pid| has_word(*pid, "--banner") == is_alpha);
                 kills.fetch_add(u64::from(victim.is_some_and(kill)), Ordering::Relaxed);
+                arrived = left.load(Ordering::Relaxed);
             }
         });
         let played: Vec<anyhow::Result<Tally>> = sessions
@@ -557,14 +573,8 @@ fn clients_of_a_file_share_the_servers_that_it_declares() -> anyhow::Result<()> 
         }
     }
     let of = |word: &str| {
-        let has_word = |pid: &u32| {
-            let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            words
-                .split(|byte| *byte == 0)
-                .any(|other| other == word.as_bytes())
-        };
         let servers = servers_below(running.pid()).into_iter();
-        servers.filter(has_word).count()
+        servers.filter(|pid| has_word(*pid, word)).count()
     };
     ensure!((of("50"), of("51")) == (3, 1));
     running.stop()
@@ -746,6 +756,13 @@ pub(crate) fn servers_below(parent: u32) -> Vec<u32> {
         }));
     }
     found
+}
+
+/// True if a process was started with this argument.
+pub(crate) fn has_word(pid: u32, word: &str) -> bool {
+    let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let mut words = words.split(|byte| *byte == 0);
+    words.any(|other| other == word.as_bytes())
 }
 
 /// The processes whose parent is this one.

@@ -29,6 +29,22 @@ fn a_forgotten_session_is_opened_again_with_its_state() -> anyhow::Result<()> {
 }
 
 #[test]
+fn a_rejection_of_the_session_is_no_answer_though_it_has_the_id_of_the_request()
+-> anyhow::Result<()> {
+    let mut world = sessions();
+    world.echoes_ids = true;
+    let upstream = Upstream::start(world)?;
+    let running = open(&upstream, &[])?;
+    let client = running.client()?;
+    read(client, "1", "a")?;
+    upstream.world().replicas[0].clear();
+    let answer = client.call("2", "effect", &json!({"key": "k"}))?;
+    assert_eq!(text(&answer), "done", "{answer:?}");
+    assert_eq!(upstream.world().effects["k"], 1);
+    stop(running)
+}
+
+#[test]
 fn replicas_that_do_not_know_each_others_sessions_keep_one_session() -> anyhow::Result<()> {
     let upstream = Upstream::start(World {
         replicas: vec![BTreeSet::new(), BTreeSet::new()],

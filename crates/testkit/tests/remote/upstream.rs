@@ -76,6 +76,8 @@ pub(crate) struct World {
     pub(crate) retry_ms: u64,
     /// Reject the modern era, or know only the older transport.
     pub(crate) only_sse: bool,
+    /// Its rejection of a session has the id of the request.
+    pub(crate) echoes_ids: bool,
     /// The only era that is spoken, if it is not both: true for the modern one.
     pub(crate) era: Option<bool>,
     pub(crate) next_id: u64,
@@ -364,7 +366,13 @@ impl<S: Read + Write> Connection<S> {
             let replica = self.replica;
             let known = session.is_some_and(|id| self.world().replicas[replica].contains(&id));
             if !known {
-                let error = json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32001, "message": "Session not found"}});
+                let echoed = seen.body["id"].clone();
+                let id = if self.world().echoes_ids {
+                    echoed
+                } else {
+                    Value::Null
+                };
+                let error = json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32001, "message": "Session not found"}});
                 return self.answer(404, "", &error.to_string());
             }
         }

@@ -289,7 +289,42 @@ def racing_path(folder):
     return opened or refuse("never")
 
 
+def fill_temporary(most):
+    """Writes to its temporary directory until it is full."""
+    path, written = os.environ["TMPDIR"] + "/full", 0
+    with open(path, "wb", buffering=0) as file:
+        try:
+            while written < int(most):
+                written += file.write(b"x" * 65536)
+        finally:
+            os.unlink(path)
+    return written
+
+
+def many_files(most):
+    """Makes empty files in its temporary directory."""
+    folder = tempfile.mkdtemp(dir=os.environ["TMPDIR"])
+    made = 0
+    try:
+        while made < int(most):
+            os.close(os.open(f"{folder}/{made}", os.O_CREAT))
+            made += 1
+    finally:
+        for number in range(made):
+            os.unlink(f"{folder}/{number}")
+        os.rmdir(folder)
+    return made
+
+
 ATTEMPTS = {
+    "many_files": many_files,
+    "fill_temporary": fill_temporary,
+    "memory_limit": lambda most: len(bytearray(int(most))),
+    "userfaultfd": lambda _: call("syscall", 323, 1),
+    "pidfd_getfd": lambda pid: call("syscall", 438, os.pidfd_open(int(pid)), 0, 0),
+    "file_by_handle": lambda _: call("syscall", 304, -100, ctypes.create_string_buffer(64), 0),
+    "advise_process": lambda pid: call("syscall", 440, os.pidfd_open(int(pid)), None, 0, 4, 0),
+    "socket_of_machines": lambda _: socket.socket(40, socket.SOCK_STREAM, 0),
     "read_by_others": read_by_others,
     "replace_file": replace_file,
     "racing_path": racing_path,
@@ -360,7 +395,7 @@ ATTEMPTS = {
 def attempt(arguments):
     try:
         return f"through: {ATTEMPTS[arguments['way']](arguments.get('at', ''))!r}"[:300]
-    except (OSError, KeyError, subprocess.SubprocessError) as error:
+    except (OSError, KeyError, MemoryError, subprocess.SubprocessError) as error:
         return f"blocked: {error!r}"[:300]
 
 

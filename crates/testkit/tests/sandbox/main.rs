@@ -6,6 +6,8 @@
 )]
 
 mod learned;
+mod packs;
+mod presets;
 mod relayed;
 
 use std::collections::BTreeMap;
@@ -301,6 +303,11 @@ fn battery(outside: &Outside, host: u32, root: bool) -> Vec<(&'static str, Strin
         ("keyring", none.clone(), None),
         ("io_uring", none.clone(), None),
         ("bpf", none.clone(), None),
+        ("userfaultfd", none.clone(), None),
+        ("file_by_handle", none.clone(), None),
+        ("socket_of_machines", none.clone(), None),
+        ("pidfd_getfd", "1".to_owned(), None),
+        ("advise_process", "1".to_owned(), None),
         ("setuid", none.clone(), Some(true)),
         ("environment", "HOST_SECRET".to_owned(), Some(true)),
         ("capabilities", none.clone(), None),
@@ -393,6 +400,82 @@ fn named_paths_variables_and_endpoints_are_open_and_nothing_beside_them() -> any
         assert!(!through("tcp", "127.0.0.1:1")?);
         assert!(!through("unix", &outside.socket.display().to_string())?);
     }
+    Ok(())
+}
+
+#[test]
+fn resources_of_a_file_bound_the_server() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let everyone: std::fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), everyone)?;
+    let file = folder.join("servers.json");
+    let resources =
+        json!({"processes": 40, "descriptors": 64, "memory": 256 << 20, "temporary": 1 << 20});
+    let ours = json!({"sandbox": {"resources": resources}});
+    let servers = json!({"mcpServers": {"hostile": {"command": "unused", "mainstay": ours}}});
+    std::fs::write(&file, servers.to_string())?;
+    let options = ["--config", &file.display().to_string()];
+    for ordinary in [false, true] {
+        let boxed = Hostile::start(&options, ordinary)?;
+        for (way, at, fits) in [
+            ("fill_temporary", "524288", true),
+            ("fill_temporary", "4194304", false),
+            ("many_files", "500", true),
+            ("many_files", "5000", false),
+            ("memory_limit", "1048576", true),
+            ("memory_limit", "536870912", false),
+            ("descriptors_limit", "", false),
+            // Root has the bound of its PID namespace.
+            ("processes_limit", "400", false),
+        ] {
+            let said = boxed.attempt(way, at)?;
+            assert_eq!(said.starts_with("through: "), fits, "{way} {at}: {said}");
+        }
+        // It goes on, and nothing of it is left.
+        assert!(boxed.gets_through("temporary", "")?);
+    }
+    Ok(())
+}
+
+/// Words before a command that run it on a machine that lets it make no namespaces.
+fn without_namespaces() -> Vec<OsString> {
+    let script = "echo 0 > /proc/sys/user/max_user_namespaces && \
+        exec setpriv --bounding-set=-all --inh-caps=-all \"$@\"";
+    let words = ["unshare", "-Ur", "sh", "-c", script, "sh"];
+    words.map(Into::into).to_vec()
+}
+
+#[test]
+fn a_lack_of_the_machine_is_refused_and_recorded_or_named() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let audit = folder.join("audit");
+    let mut words = without_namespaces();
+    words.extend([binary("mainstay")?.into_os_string(), "wrap".into()]);
+    words.extend(["--sandbox", "--audit"].map(Into::into));
+    words.extend([audit.clone().into(), "--".into(), PYTHON.into()]);
+    words.push(script(folder.path())?.into());
+    let running = Launch::new(words)?.spawn()?;
+    let opened = running.client()?.open(&json!({}))?;
+    assert!(
+        opened
+            .text()
+            .contains("an ordinary user needs user namespaces")
+            && opened.text().contains("--sandbox=best-effort"),
+        "{opened:?}"
+    );
+    running.stop()?;
+    let records = std::fs::read_to_string(&audit)?;
+    assert!(records.contains("sandbox.refused"), "{records}");
+    assert!(records.contains("needs user namespaces"), "{records}");
+    let outside = Outside::new()?;
+    let boxed = Hostile::start_behind(without_namespaces(), &["--sandbox=best-effort"], false)?;
+    boxed
+        .running
+        .wait_for_line("the sandbox is incomplete: namespaces")?;
+    assert!(!boxed.gets_through("read", &outside.path(".ssh/id_rsa"))?);
+    assert!(!boxed.gets_through("unix", &outside.socket.display().to_string())?);
+    assert!(!boxed.gets_through("environment", "HOST_SECRET")?);
+    assert!(boxed.gets_through("temporary", "")?);
     Ok(())
 }
 

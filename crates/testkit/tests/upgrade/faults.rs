@@ -13,7 +13,7 @@ use mainstay_testkit::http::{Connection, Request};
 use mainstay_testkit::peer::request_line;
 use mainstay_testkit::process::{Launch, Running, Serve, TempDir, binary};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::{
@@ -526,4 +526,80 @@ fn a_build_that_would_drop_a_part_of_the_state_is_refused() -> anyhow::Result<()
     upgrade(&host, &[])?;
     client.call("1", "get", &json!({}))?;
     host.stop()
+}
+
+/// The parent of a process and its state, as `/proc` shows them.
+fn parent_and_state(pid: Pid) -> Option<(String, String)> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut rest = stat.rsplit(')').next()?.split_whitespace();
+    let state = rest.next()?.to_owned();
+    Some((rest.next()?.to_owned(), state))
+}
+
+/// The process in which a new executable reads the state of a host, if one runs.
+fn reader(host: &Running) -> Option<Pid> {
+    let processes = std::fs::read_dir("/proc").ok()?;
+    let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let host = host.pid().to_string();
+    let is_reader = |pid: &Pid| {
+        let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        parent_and_state(*pid).is_some_and(|(parent, _)| parent == host)
+            && words
+                .split(|byte| *byte == 0)
+                .any(|word| word == b"upgrade-check")
+    };
+    pids.filter_map(Pid::from_raw).find(is_reader)
+}
+
+/// Stops a process. False if it has ended.
+fn is_stopped(pid: Pid) -> bool {
+    if kill_process(pid, Signal::STOP).is_err() {
+        return false;
+    }
+    loop {
+        match parent_and_state(pid) {
+            Some((_, state)) if state == "T" => return true,
+            Some((_, state)) if state != "Z" => thread::yield_now(),
+            _ => return false,
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_came_in_the_pause_is_not_late() -> anyhow::Result<()> {
+    let limits = "call_timeout_ms = 5000";
+    let host = Serve::socket()?.ledger()?.limits(limits)?.spawn()?;
+    let client = host.connect()?;
+    client.open(&json!({}))?;
+    // A round counts if the host is seen in its pause before the deadline of the call.
+    for round in 0..40 {
+        let id = round.to_string();
+        let slow = json!({"name": "append", "arguments": {"text": id, "pause_ms": 2000}});
+        let began = Instant::now();
+        client.send(&request_line(&id, "tools/call", &slow))?;
+        host.signal(Signal::USR2)?;
+        let (mut first, mut second) = (None, None);
+        while second.is_none() && began.elapsed() < Duration::from_secs(4) {
+            let seen = reader(&host);
+            first = first.or(seen);
+            // It reads what is handed over.
+            second = seen.filter(|reader| Some(*reader) != first);
+        }
+        let paused = second.filter(|reader| is_stopped(*reader));
+        if let Some(reader) = paused {
+            thread::sleep(Duration::from_secs(6).saturating_sub(began.elapsed()));
+            kill_process(reader, Signal::CONT)?;
+        }
+        let answer = client.answer(&id)?;
+        if paused.is_some() {
+            ensure!(answer.at("/result/isError") != true, "{answer:?}");
+            return host.stop();
+        }
+        wait_until("an upgrade ends", || {
+            let ended = ["mcp:upgraded from=", "reason=upgrade_refused"];
+            let ended: usize = ended.iter().map(|text| lines_with(&host, text)).sum();
+            Ok(ended > round)
+        })?;
+    }
+    anyhow::bail!("the host was never seen in its pause")
 }

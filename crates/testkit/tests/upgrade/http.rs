@@ -179,3 +179,31 @@ fn an_answer_that_does_not_end_refuses_the_upgrade_or_is_ended_by_now() -> anyho
     in_flight(0)?;
     host.stop()
 }
+
+#[test]
+fn deadlines_are_due_while_the_host_waits_for_answers() -> anyhow::Result<()> {
+    let host = Serve::http()?
+        .ledger()?
+        .limits("drain_ms = 100000, call_timeout_ms = 2000")?
+        .spawn()?;
+    let address = host.address()?;
+    let mut open = Connection::open(address)?;
+    let body = json!({"arguments": {"ms": 600_000, "steps": 1}}).to_string();
+    let request = Request::to(address, "POST", "/v1/tool/wait");
+    let request = request.header("Content-Type", "application/json");
+    open.send(&request.body(body).bytes())?;
+    let health = Request::to(address, "GET", "/healthz");
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let health = Connection::open(address)?.ask(&health)?.json()?;
+        if health.get("in_flight") == Some(&json!(1)) {
+            break;
+        }
+        ensure!(Instant::now() < until, "{health}");
+    }
+    // It waits for the answer of the call, which ends at its deadline and not with the wait.
+    upgrade(&host, &[])?;
+    let answer = open.response()?;
+    ensure!(answer.status() == 504, "{}", answer.text());
+    host.stop()
+}

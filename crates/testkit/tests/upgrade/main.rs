@@ -350,7 +350,7 @@ fn a_binary_that_cannot_continue_the_host_changes_nothing() -> anyhow::Result<()
             "exited with code 1 instead of reading the state",
         ),
         (shown(&torn), "the new executable "),
-        (shown(&script), "the new executable "),
+        (shown(&script), "it is a script"),
     ] {
         let reason = refused(&host, &[binary])?;
         ensure!(reason.contains(said), "{binary}: {reason}");

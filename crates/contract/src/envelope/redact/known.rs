@@ -17,6 +17,8 @@ const PIECE: usize = 256;
 const PIECES: usize = 4096;
 /// Bytes at the end of a text that may be the beginning of a value: a piece in its longest spelling.
 pub const TAIL: usize = PIECE * "\\u0000".len();
+/// Begins a sequence for the terminal.
+const ESCAPE: u8 = 0x1b;
 /// The digits of Base64, and those that differ in its form for URLs.
 const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -63,8 +65,24 @@ impl Known {
         Arc::clone(&patterns.unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The places of values in a text, in order and apart from each other.
+    /// The places of values in a text, in order and apart from each other. A value with the colours of a terminal in it is
+    /// found, too.
     pub(super) fn places(&self, text: &str) -> Vec<Range<usize>> {
+        let mut places = self.places_in(text);
+        if memchr::memchr(ESCAPE, text.as_bytes()).is_some() {
+            let (plain, origins) = without_sequences(text);
+            let origin = |place: Range<usize>| {
+                let start = *origins.get(place.start)?;
+                let last = *origins.get(place.end.checked_sub(1)?)?;
+                Some(start..last + 1)
+            };
+            places.extend(self.places_in(&plain).into_iter().filter_map(origin));
+            places = apart(places);
+        }
+        places
+    }
+
+    fn places_in(&self, text: &str) -> Vec<Range<usize>> {
         let patterns = self.patterns();
         let bytes = text.as_bytes();
         let is_escaped = memchr::memchr2(b'%', b'\\', bytes).is_some();
@@ -76,16 +94,56 @@ impl Known {
                 places.push(place);
             }
         }
-        places.sort_unstable_by_key(|place| (place.start, place.end));
-        let mut apart: Vec<Range<usize>> = Vec::with_capacity(places.len());
-        for place in places {
-            match apart.last_mut() {
-                Some(last) if place.start <= last.end => last.end = last.end.max(place.end),
-                _ => apart.push(place),
-            }
-        }
-        apart
+        apart(places)
     }
+}
+
+/// The places in order; those that touch become one.
+fn apart(mut places: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    places.sort_unstable_by_key(|place| (place.start, place.end));
+    let mut apart: Vec<Range<usize>> = Vec::with_capacity(places.len());
+    for place in places {
+        match apart.last_mut() {
+            Some(last) if place.start <= last.end => last.end = last.end.max(place.end),
+            _ => apart.push(place),
+        }
+    }
+    apart
+}
+
+/// A text without the sequences that colour it in a terminal, and the origin of each of its bytes.
+fn without_sequences(text: &str) -> (String, Vec<usize>) {
+    let (mut plain, mut origins) = (String::with_capacity(text.len()), Vec::new());
+    let mut chars = text.char_indices().peekable();
+    while let Some((at, char)) = chars.next() {
+        if char != char::from(ESCAPE) {
+            plain.push(char);
+            origins.extend(at..at + char.len_utf8());
+            continue;
+        }
+        match chars.next() {
+            // Parameters, then a letter.
+            Some((_, '[')) => {
+                while chars
+                    .next_if(|(_, char)| (' '..='?').contains(char))
+                    .is_some()
+                {}
+                chars.next_if(|(_, char)| ('@'..='~').contains(char));
+            }
+            // A text for the terminal itself, up to a bell or another escape.
+            Some((_, ']')) => {
+                let goes_on =
+                    |(_, found): &(usize, char)| !['\u{7}', char::from(ESCAPE)].contains(found);
+                while chars.next_if(goes_on).is_some() {}
+                if chars.next_if(|(_, char)| *char == '\u{7}').is_none() {
+                    chars.next();
+                    chars.next_if(|(_, char)| *char == '\\');
+                }
+            }
+            _ => {}
+        }
+    }
+    (plain, origins)
 }
 
 impl Pattern {

@@ -332,6 +332,29 @@ fn a_known_value_is_found_in_every_spelling() {
 }
 
 #[test]
+fn the_colours_of_a_terminal_do_not_hide_a_value() {
+    let redactor = Redactor::new(["s3cr3t-Value".to_owned()]);
+    for colours in [
+        "\u{1b}[31m",
+        "\u{1b}[0;1;38;5;9m",
+        "\u{1b}]8;;http://h\u{7}",
+        "\u{1b}]0;title\u{1b}\\",
+        "\u{1b}c",
+    ] {
+        let text = format!("é {colours}key={colours}s3cr{colours}3t-Val{colours}ue{colours} end");
+        let clean = redactor.known(&text);
+        assert!(clean.contains(MARK) && clean.ends_with(" end"), "{clean:?}");
+        assert!(
+            !clean.contains("s3cr") && !clean.contains("ue"),
+            "{clean:?}"
+        );
+    }
+    // Other text keeps its colours.
+    let other = "\u{1b}[31ms3cr3t\u{1b}[0m-other \u{1b}";
+    assert_eq!(redactor.known(other), other);
+}
+
+#[test]
 fn values_that_are_learned_later_are_known_to_every_clone() {
     let redactor = Redactor::default();
     let clone = redactor.clone();

@@ -61,6 +61,8 @@ const REJECTION_BYTES: usize = 64 * 1024;
 const REDIRECTS: u32 = 3;
 /// Longest words of a server in a message.
 const WORDS: usize = 200;
+/// The code that the SDKs give to a request of an unknown session.
+const UNKNOWN_SESSION: &str = "-32001";
 
 /// The driver's next step after an exchange.
 #[derive(Debug)]
@@ -408,8 +410,13 @@ impl<E: Listener> Wire<E> {
             state.queue.mark_unsent(exchange.ticket);
             return self.unauthorized(tries, &headers, edition).await;
         }
-        // Whatever the status is, an answer to this request is one.
-        if let Some(request) = request {
+        let is_modern = request.is_some_and(|request| request.modern.is_some());
+        let is_lost =
+            state.session_id().is_some() && !is_modern && is_unknown_session(status, &body);
+        // Whatever the status is, an answer to this request is one, unless it is about the session.
+        if let Some(request) = request
+            && !(is_lost && is_about_session(&body))
+        {
             let messages = message::messages(&body);
             if messages
                 .iter()
@@ -421,8 +428,7 @@ impl<E: Listener> Wire<E> {
                 return Step::Over(After::Nothing);
             }
         }
-        let is_modern = request.is_some_and(|request| request.modern.is_some());
-        if state.session_id().is_some() && !is_modern && is_unknown_session(status, &body) {
+        if is_lost {
             state.queue.mark_unsent(exchange.ticket);
             tries.unknown += 1;
             tries.fresh = true;
@@ -647,6 +653,17 @@ fn is_unknown_session(status: StatusCode, body: &[u8]) -> bool {
         text.contains("session")
     };
     status == StatusCode::NOT_FOUND || (status == StatusCode::BAD_REQUEST && names_session())
+}
+
+/// True for a JSON-RPC error that says that the session is unknown. Some servers give it the id of the request.
+fn is_about_session(body: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(body);
+    let Some(error) = scan::member(text.trim(), "error") else {
+        return false;
+    };
+    let message = scan::member(error, "message").unwrap_or_default();
+    let is_coded = scan::member(error, "code") == Some(UNKNOWN_SESSION);
+    is_coded || message.to_ascii_lowercase().contains("session")
 }
 
 /// The words of a rejection: the message of a JSON-RPC error, or the beginning of a short text.

@@ -196,7 +196,7 @@ impl<E: Listener> Driver<E> {
     async fn run(
         mut self,
         ordered: Option<Manner>,
-        mut pause: Pause,
+        pause: Pause,
     ) -> Option<mpsc::Receiver<Manner>> {
         let state = Arc::clone(&self.wire.state);
         if ordered.is_some() {

@@ -122,7 +122,7 @@ pub(super) async fn explain(
         said.push_str(&format!("; scope: {scope}"));
     }
     said.push_str(
-        ". Get an access token there and configure it with --token-file, --token-command or --token-env",
+        ". Get an access token there and configure one of --token-file, --token-command, --token-env",
     );
     said
 }

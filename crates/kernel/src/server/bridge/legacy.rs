@@ -206,8 +206,8 @@ impl Link {
         call: CallId,
         result: &str,
     ) -> bool {
-        let is_wanted = scan::member(result, "resultType") == Some("\"input_required\"");
-        if !is_wanted || !self.serves_legacy() || cx.kernel.sent(generation, call).is_none() {
+        let may_ask = self.serves_legacy() && cx.kernel.sent(generation, call).is_some();
+        if !may_ask || scan::member(result, "resultType") != Some("\"input_required\"") {
             return false;
         }
         let before = self.bridge.rounds.remove(&call);

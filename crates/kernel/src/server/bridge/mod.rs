@@ -90,6 +90,9 @@ impl Link {
         generation: Generation,
         call: CallId,
     ) -> bool {
+        if self.bridge.way.is_none() {
+            return false;
+        }
         let Some(request) = self.requests.get(call).cloned() else {
             return false;
         };
