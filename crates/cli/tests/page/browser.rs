@@ -43,11 +43,14 @@ impl Browser {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let lines = BufReader::new(driver.stdout.take().unwrap()).lines();
+        let mut lines = BufReader::new(driver.stdout.take().unwrap())
+            .lines()
+            .map(Result::unwrap);
         let ready = lines
-            .map(Result::unwrap)
             .find(|line| line.contains("started successfully on port"))
             .unwrap();
+        // The driver must not write into a closed pipe.
+        std::thread::spawn(move || lines.for_each(drop));
         let port: String = ready
             .rsplit("port ")
             .next()
@@ -131,10 +134,20 @@ impl Browser {
         found[ELEMENT].as_str().unwrap().to_owned()
     }
 
-    /// Clicks as a person does: the element must be visible.
+    /// Clicks as a person does: the element must be visible. The page draws parts of itself anew each second, so an
+    /// element that was found may be gone by then, and is looked for again.
     pub fn click(&self, selector: &str) {
-        let element = self.element(selector);
-        self.post(&format!("element/{element}/click"), &json!({}));
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let element = self.element(selector);
+            let url = format!("{}/element/{element}/click", self.url);
+            let value = ask("POST", &url, &json!({}));
+            match value["error"].as_str() {
+                None => return,
+                Some("stale element reference") if Instant::now() < deadline => {}
+                Some(_) => panic!("{selector}: {value:#}"),
+            }
+        }
     }
 
     /// Types as a person does.
@@ -179,22 +192,24 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        let _ = ureq::delete(&self.url).call();
+        let _ = agent().delete(&self.url).call();
         let _ = self.driver.kill();
         let _ = self.driver.wait();
     }
 }
 
-/// A command of WebDriver and its value.
+/// A command of WebDriver and its value, which is not an error.
 fn send(method: &str, url: &str, body: &Value) -> Value {
-    let config = ureq::Agent::config_builder()
-        .proxy(None)
-        .http_status_as_error(false)
-        .timeout_global(Some(PATIENCE));
-    let agent: ureq::Agent = config.build().into();
+    let value = ask(method, url, body);
+    assert!(value.get("error").is_none(), "{method} {url}: {value:#}");
+    value
+}
+
+/// A command of WebDriver and its value.
+fn ask(method: &str, url: &str, body: &Value) -> Value {
     let sent = match method {
-        "GET" => agent.get(url).call(),
-        _ => agent
+        "GET" => agent().get(url).call(),
+        _ => agent()
             .post(url)
             .content_type("application/json")
             .send(body.to_string()),
@@ -207,7 +222,14 @@ fn send(method: &str, url: &str, body: &Value) -> Value {
         .read_to_string()
         .unwrap();
     let mut value: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}"));
-    let value = value["value"].take();
-    assert!(value.get("error").is_none(), "{method} {url}: {value:#}");
-    value
+    value["value"].take()
+}
+
+/// Speaks to the driver itself, not to a proxy of the environment.
+fn agent() -> ureq::Agent {
+    let config = ureq::Agent::config_builder()
+        .proxy(None)
+        .http_status_as_error(false)
+        .timeout_global(Some(PATIENCE));
+    config.build().into()
 }

@@ -125,7 +125,7 @@ pub(in crate::http) async fn answer(
     let session = match front.signed_in.find(&parts.headers, port) {
         Ok(session) => session,
         Err(denial) => {
-            // A browser that opens the page has no session yet, which is no attack.
+            // A browser that opens the page has no session yet; that is not an attack to report.
             return match route {
                 PageRoute::Session => respond::refuse(&denial.problem, Tongue::Plain),
                 _ => refuse(&denial),

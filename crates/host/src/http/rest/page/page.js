@@ -67,6 +67,11 @@ function duration(ms) {
   return hours < 48 ? `${hours} h ${minutes % 60} min` : `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
 
+/** A count with its noun. */
+function counted(count, noun) {
+  return `${count} ${noun}${count === 1 ? "" : "s"}`;
+}
+
 class Refused extends Error {
   constructor(status, payload) {
     const hint = payload && payload.hint ? ` (${payload.hint})` : "";
@@ -124,7 +129,7 @@ async function signed_in(found) {
 async function begin() {
   const { status, value } = await ask("GET", "/page/session");
   if (status === 200) return signed_in(value);
-  // A host that asks for no token gives a session to everybody who reaches it.
+  // A host that asks for no token gives a session to every browser that reaches it.
   const free = await ask("POST", "/page/session", {});
   if (free.status === 200) return signed_in(free.value);
   ask_for_token("");
@@ -187,7 +192,7 @@ function share(time, now) {
 }
 
 function lane(worker, now) {
-  const said = `${worker.name}: ${worker.state}, generation ${worker.generation}, ${worker.restart_count} restarts`;
+  const said = `${worker.name}: ${worker.state}, generation ${worker.generation}, ${counted(worker.restart_count, "restart")}`;
   const picture = drawn("svg", { height: 26, width: "100%", role: "img", "aria-label": said });
   picture.append(drawn("title", {}, said), drawn("rect", { class: "track", width: "100%", height: 26, rx: 5 }));
   for (const segment of history.get(worker.name) || []) {
@@ -197,7 +202,7 @@ function lane(worker, now) {
     if (wide > 6) picture.append(drawn("text", { x: `${left}%`, dx: 8, y: 17 }, `#${segment.generation}`));
   }
   const name = element("div", { class: "who" }, element("span", { class: "name" }, worker.name), " ", element("span", { class: `pill ${worker.state}` }, worker.state));
-  const facts = [`generation ${worker.generation}`, `${worker.restart_count} restarts`, worker.pid ? `pid ${worker.pid}` : null, worker.tree_kill, worker.standby ? `standby ${worker.standby.state}` : null];
+  const facts = [`generation ${worker.generation}`, counted(worker.restart_count, "restart"), worker.pid ? `pid ${worker.pid}` : null, worker.tree_kill, worker.standby ? `standby ${worker.standby.state}` : null];
   const about = element("div", { class: "quiet" }, facts.filter(Boolean).join(" · "));
   return element("div", { class: "lane" }, name, element("div", {}, picture, about));
 }
@@ -218,20 +223,20 @@ function show_servers(health, now) {
   const lanes = workers.map((worker) => lane(worker, now));
   show(byId("timeline"), ...(lanes.length ? [...lanes, axis()] : [element("p", { class: "empty" }, "No server runs. The first call starts one.")]));
   if (!byId("legend").childElementCount) {
-    const key = (state, text) => [element("i", { class: `k-${state}` }), text];
-    byId("legend").append(...key("ready", "ready"), ...key("starting", "starting or recovering"), ...key("failed", "failed"), ...key("cold", "cold"));
+    const key = (state, text) => element("span", {}, element("i", { class: `k-${state}` }), text);
+    byId("legend").append(key("ready", "ready"), key("starting", "starting or recovering"), key("failed", "failed"), key("cold", "cold"));
   }
 }
 
 function show_faults(health) {
   const rows = health.workers.filter((worker) => worker.last_fault).map((worker) => element("tr", {},
     cell(element("span", { class: "name" }, worker.name)),
-    cell(worker.last_fault.generation ?? "–", "number"),
+    cell(worker.last_fault.generation ?? "–"),
     cell(element("span", { class: "mono" }, facts(worker.last_fault)))));
   if (!rows.length && health.last_fault) {
-    rows.push(element("tr", {}, cell("host"), cell(health.last_fault.generation ?? "–", "number"), cell(element("span", { class: "mono" }, facts(health.last_fault)))));
+    rows.push(element("tr", {}, cell("host"), cell(health.last_fault.generation ?? "–"), cell(element("span", { class: "mono" }, facts(health.last_fault)))));
   }
-  show(byId("faults"), rows.length ? table([["server"], ["generation", "number"], ["what happened"]], rows) : element("p", { class: "empty" }, "None since the start."));
+  show(byId("faults"), rows.length ? table([["server"], ["generation"], ["what happened"]], rows) : element("p", { class: "empty" }, "None since the start."));
 }
 
 function show_calls(calls) {

@@ -48,7 +48,7 @@ pub(super) struct Session {
     pub(super) who: Credential,
     pub(super) may_approve: bool,
     pub(super) may_cancel: bool,
-    /// What every change must carry.
+    /// Text that every change must carry.
     secret: String,
     began: Instant,
     until: Instant,
@@ -142,7 +142,7 @@ impl SignedIn {
 }
 
 impl Session {
-    /// What the page may know of it.
+    /// The facts that the page may know of it.
     pub(super) fn describe(&self) -> Answer {
         let known = json!({
             "secret": self.secret,
