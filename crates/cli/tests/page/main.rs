@@ -4,6 +4,7 @@
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::panic,
+    clippy::print_stdout,
     clippy::unwrap_used,
     clippy::disallowed_methods,
     missing_debug_implementations,
@@ -126,14 +127,15 @@ impl Host {
         }
     }
 
-    /// The process of the server, from the host's own report.
-    fn server(&self) -> Option<u32> {
+    /// The process of the server and its generation, from the host's own report.
+    fn server(&self) -> Option<(u32, u64)> {
         let bearer = format!("Bearer {TOKEN}");
         let health = self
             .send("GET", "/healthz", &[("authorization", &bearer)], None)
             .value;
-        let pid = health["workers"][0]["pid"].as_u64()?;
-        u32::try_from(pid).ok()
+        let worker = &health["workers"][0];
+        let pid = u32::try_from(worker["pid"].as_u64()?).ok()?;
+        Some((pid, worker["generation"].as_u64()?))
     }
 }
 
@@ -202,12 +204,20 @@ fn an_operator_signs_in_sees_a_restart_cancels_a_call_and_tries_a_tool() {
     assert_ne!(browser.script("return document.title"), json!("owned"));
 
     // A server that is killed is replaced before the operator's eyes.
-    let before = host.server().unwrap();
-    kill(before);
-    browser.wait("document.querySelector('#timeline').innerText.includes('generation 2')");
+    let shows = |generation: u64| {
+        format!(
+            "document.querySelector('#timeline').innerText.includes('generation {generation} ')"
+        )
+    };
+    let (before, generation) = host.server().unwrap();
+    browser.wait(&shows(generation));
+    assert!(kill(before));
+    let is_next = |(pid, next): (u32, u64)| pid != before && next > generation;
+    wait_until(|| host.server().is_some_and(is_next));
+    let (_, next) = host.server().unwrap();
+    browser.wait(&shows(next));
     browser.wait("document.querySelector('#faults').innerText.includes('signal 9')");
     browser.wait("document.querySelector('#host-state').innerText === 'ready'");
-    wait_until(|| host.server().is_some_and(|pid| pid != before));
 
     // A call of another client is cancelled.
     let call = std::thread::scope(|scope| {
