@@ -52,7 +52,7 @@ fn name_key(text: &str) -> String {
     };
     let names = after.strip_prefix(", expected one of ").unwrap_or_default();
     let known: Vec<&str> = names.split('`').skip(1).step_by(2).collect();
-    // What follows the list: the place of the mistake.
+    // The text behind the list: the place of the mistake.
     let place = names.rsplit('`').next().unwrap_or_default();
     match resolve_method(unknown, &known, &[]) {
         Resolution::Unknown { nearest: None } => format!("{before}unknown key `{unknown}`{after}"),

@@ -72,7 +72,7 @@ pub(crate) fn report(failure: &Failure) -> ExitCode {
     ExitCode::from(failure.code)
 }
 
-/// What to do about an error of the system, where the command knows nothing better.
+/// The hint for an error of the system, where the command knows nothing better.
 fn hint_of_system(error: &anyhow::Error) -> Option<&'static str> {
     let mut causes = error.chain();
     let kind = causes.find_map(|cause| Some(cause.downcast_ref::<io::Error>()?.kind()))?;

@@ -5,7 +5,7 @@ use clap::{CommandFactory as _, Error};
 
 use crate::args::Arguments;
 
-/// What to write instead, for a command line that the parser rejected.
+/// A command line to write instead of one that the parser rejected.
 pub(crate) fn hint(error: &Error, words: &[String]) -> Option<String> {
     let wrong = |place| match error.get(place) {
         Some(ContextValue::String(wrong)) => Some(wrong.as_str()),

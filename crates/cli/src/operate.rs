@@ -141,7 +141,7 @@ pub(crate) fn hosts(chosen_by: &Chosen) -> Result<Vec<Operated>, Failure> {
     Ok(hosts.found.into_iter().map(Operated).collect())
 }
 
-/// What the control sockets of this user lead to.
+/// The hosts behind the control sockets of this user.
 #[derive(Debug, Default)]
 pub(crate) struct Overview {
     pub(crate) hosts: Vec<HostStatus>,

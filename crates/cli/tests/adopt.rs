@@ -185,7 +185,7 @@ fn what_cannot_be_read_is_not_touched() {
             b"[mcp_servers.a]\ncommand = npx\n",
         ),
         ("refused_not_text", "a.json", &not_text),
-        ("refused_form", "a.json", b"{\"context_servers\": {}}"),
+        ("refused_form", "a.json", b"{\"tool_servers\": {}}"),
         (
             "refused_toml_form",
             "a.toml",

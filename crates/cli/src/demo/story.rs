@@ -1,4 +1,4 @@
-//! What the demonstration prints: chapters with one line per event, coloured on a terminal.
+//! The output of the demonstration: chapters with one line per event, coloured on a terminal.
 
 use std::io::IsTerminal as _;
 

@@ -1,4 +1,4 @@
-//! What the kernel offers: found by starting a server with each restriction.
+//! Finds the features of the kernel by starting a server with each restriction.
 
 use anyhow::anyhow;
 use mainstay_contract::json::Json;

@@ -95,7 +95,7 @@ pub(super) fn configuration(findings: &mut Findings, doctor: &Doctor) {
     }
 }
 
-/// What a host offers, and the lines of its standard error.
+/// The tools of a host, and the lines of its standard error.
 struct Offer {
     tools: Vec<Value>,
     said: String,

@@ -30,7 +30,7 @@ struct Job {
     prepared: Prepared,
 }
 
-/// What was found on this machine.
+/// The configuration files that were found on this machine.
 #[derive(Default)]
 struct Survey {
     jobs: Vec<Job>,

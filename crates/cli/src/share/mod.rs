@@ -44,9 +44,9 @@ pub(crate) fn run(share: &Share, is_check: bool) -> Result<ExitCode, Failure> {
     match &share.command {
         Some(ShareCommand::Host(host)) => host::run(host, is_check),
         Some(ShareCommand::Check(wanted)) => check::run(wanted),
-        None if share.server.command.is_empty() => {
+        None if share.server.command.is_empty() && share.server.config.is_none() => {
             Err(Failure::input(anyhow!("there is no server to share"))
-                .hint("put its command after --, as in mainstay share -- npx -y SERVER"))
+                .hint("put its command after --, as in mainstay share -- npx -y SERVER, or name a file with --config"))
         }
         None if share.server.exclusive => {
             own_server(&share.server, "declared with --exclusive", is_check)

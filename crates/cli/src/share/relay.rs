@@ -76,7 +76,7 @@ struct Output {
 /// The client takes nothing more.
 struct ClientGone;
 
-/// What the relay waits for.
+/// A descriptor that the relay waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Host,

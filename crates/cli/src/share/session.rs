@@ -62,7 +62,7 @@ struct Pending {
     losses: u8,
 }
 
-/// What opens a session on another host.
+/// The lines that open a session on another host.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Restored {
     /// Lines, each with the id of the client's request in it.

@@ -70,7 +70,7 @@ enum Plan {
     Server(String, String),
     /// It must wait for these lists first.
     Gather(Vec<ListKind>),
-    /// The same, also for lists that were missed before.
+    /// As above, also for lists that were missed before.
     Await(Vec<ListKind>),
     /// The host answers it, from what it knows of all servers.
     Host,

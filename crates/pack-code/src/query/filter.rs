@@ -37,7 +37,7 @@ impl Filter {
             && (self.langs.is_empty() || self.langs.contains(&lang))
     }
 
-    /// The same for a file of which only the path is known.
+    /// As above, for a file of which only the path is known.
     pub(crate) fn admits_path(&self, path: &str) -> bool {
         self.is_open() || self.admits(path, Lang::of_path(path))
     }

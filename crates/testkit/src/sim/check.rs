@@ -207,7 +207,7 @@ impl Judge<'_> {
         (!excused).then(|| ("an error without a reason", format!("{kind}")))
     }
 
-    /// Whether the answers of this client are not handed over at an upgrade.
+    /// True if the answers of this client are not handed over at an upgrade.
     fn cannot_move(&self) -> bool {
         let plan = self.scenario.clients.get(self.number);
         plan.is_none_or(|plan| plan.speech == Speech::Modern && plan.route != Route::Pipe)

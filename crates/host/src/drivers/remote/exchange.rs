@@ -413,7 +413,7 @@ impl<E: Listener> Wire<E> {
         let is_modern = request.is_some_and(|request| request.modern.is_some());
         let is_lost =
             state.session_id().is_some() && !is_modern && is_unknown_session(status, &body);
-        // Whatever the status is, an answer to this request is one, unless it is about the session.
+        // An answer to this request counts with any status, unless it is about the session.
         if let Some(request) = request
             && !(is_lost && is_about_session(&body))
         {

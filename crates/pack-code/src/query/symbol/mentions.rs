@@ -1,4 +1,4 @@
-//! What the files around a definition say of its weight.
+//! The weight of a definition, by how often the files around it mention it.
 
 use std::cmp::Reverse;
 
@@ -7,7 +7,7 @@ use super::{Failed, Match, Source, Wanted, round_score, take_u32, whole_term};
 /// Equal names that are weighed against each other, and files that mention them.
 const WEIGHED: usize = 50;
 const MENTIONS: usize = 5_000;
-/// What a definition gains that is mentioned most.
+/// Gain of the definition that is mentioned most.
 const MENTIONED: f64 = 0.025;
 
 /// Of definitions with one name those come first that more of the files around them mention: each
