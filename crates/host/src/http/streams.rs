@@ -496,6 +496,8 @@ mod tests {
         streams.release();
         streams.push(other, line("more bytes than the budget"), true);
         streams.detach(other, reader);
+        // The hand-over failed, and the host goes on.
+        streams.set_closed(false);
         assert!(streams.poll_room(&context).is_pending());
         streams.give_up();
         assert!(streams.poll_room(&context).is_ready());
