@@ -26,6 +26,17 @@ fn no_seed_breaks_a_rule() {
     assert!(found.upgraded > SEEDS, "{} upgrades", found.upgraded);
 }
 
+/// Seeds beyond those of every run that broke a rule before their causes were mended.
+const MENDED: [u64; 4] = [10_224, 10_629, 14_710, 16_309];
+
+#[test]
+fn seeds_that_broke_a_rule_once_hold() {
+    for seed in MENDED {
+        let violations = run(&Scenario::of(seed), false).violations;
+        assert!(violations.is_empty(), "seed {seed}: {violations:?}");
+    }
+}
+
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     for seed in 0..200 {

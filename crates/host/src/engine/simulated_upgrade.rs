@@ -19,8 +19,15 @@ use crate::upgrade::{Incoming, Outgoing};
 impl Engine {
     /// Replaces the host by one that continues its saved state, if that is possible.
     pub(super) async fn upgraded(self) -> Self {
+        let door = sim::door();
         sim::set_closed(true);
+        if let Some(door) = &door {
+            door.set_closed(true).await;
+        }
         let host = self.upgraded_behind_doors().await;
+        if let Some(door) = &door {
+            door.set_closed(false).await;
+        }
         sim::set_closed(false);
         host
     }

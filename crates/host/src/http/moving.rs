@@ -72,6 +72,7 @@ impl Front {
     /// Begins or ends to drain.
     pub(crate) fn set_draining(&self, draining: bool) {
         self.draining.send_replace(draining);
+        self.table.set_closed(draining);
     }
 
     /// True while an answer that has an end is not finished.

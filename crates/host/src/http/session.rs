@@ -139,6 +139,11 @@ impl Session {
         })
     }
 
+    /// Keeps new readers of its streams outside, or lets them in.
+    pub(super) fn set_closed(&self, is_closed: bool) {
+        lock(&self.streams).set_closed(is_closed);
+    }
+
     /// Ends the connections of all its readers, which can resume their streams.
     pub(super) fn release(&self) {
         lock(&self.streams).release();
@@ -151,17 +156,22 @@ impl Session {
                 for line in lines(&chunk) {
                     self.deliver(line, depth);
                 }
-                let room =
-                    || std::future::poll_fn(|context| lock(&self.streams).poll_room(context));
-                // A slow reader is waited for, one that does not come back is not.
-                if tokio::time::timeout(RETURN, room()).await.is_err() {
-                    lock(&self.streams).give_up();
-                    room().await;
-                }
+                self.wait_for_room().await;
             }
         };
         self.ending.until(sorting).await;
         lock(&self.streams).end_all();
+    }
+
+    /// A slow reader is waited for, one that could come back and does not is not.
+    async fn wait_for_room(&self) {
+        let room = || std::future::poll_fn(|context| lock(&self.streams).poll_room(context));
+        while tokio::time::timeout(RETURN, room()).await.is_err() {
+            if !lock(&self.streams).take_closed() {
+                lock(&self.streams).give_up();
+                return room().await;
+            }
+        }
     }
 
     fn deliver(&self, line: &[u8], depth: usize) {

@@ -55,9 +55,22 @@ pub(super) struct Streams {
     next_stream: u64,
     next_reader: u64,
     held: usize,
+    #[serde(skip)]
+    door: Door,
     /// Wakers of producers that wait until readers have caught up.
     #[serde(skip)]
     room: Option<Waker>,
+}
+
+/// The way in for readers.
+#[derive(Debug, Default)]
+struct Door {
+    /// New readers wait outside: the host drains for an upgrade.
+    is_closed: bool,
+    /// It was closed since the last look.
+    was_closed: bool,
+    /// The readers have left because the host is handed over.
+    is_empty: bool,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -138,6 +151,11 @@ impl Streams {
             next_stream: 0,
             next_reader: 0,
             held: 0,
+            door: Door {
+                is_closed: false,
+                was_closed: false,
+                is_empty: false,
+            },
             room: None,
         }
     }
@@ -227,9 +245,23 @@ impl Streams {
         }
     }
 
+    /// Keeps new readers outside, or lets them in.
+    pub(super) fn set_closed(&mut self, is_closed: bool) {
+        self.door.is_closed = is_closed;
+        self.door.was_closed |= is_closed;
+        self.door.is_empty &= is_closed;
+    }
+
+    /// True if new readers had to wait since the last look: those that are not back could not come.
+    pub(super) const fn take_closed(&mut self) -> bool {
+        std::mem::replace(&mut self.door.was_closed, self.door.is_closed)
+    }
+
     /// Ends the connections of all readers. The streams stay, so that clients can resume them, and so do the events that
-    /// no reader has, until [`Self::give_up`].
+    /// no reader has, until [`Self::give_up`]. Pushing waits for no reader until the door is opened: what it holds
+    /// back would keep the host from being handed over.
     pub(super) fn release(&mut self) {
+        self.door.is_empty = true;
         for stream in self.streams.values_mut() {
             stream.wake();
             stream.left_at = stream.read_to();
@@ -340,7 +372,7 @@ impl Streams {
 
     /// Ready when readers have caught up enough for more to be pushed.
     pub(super) fn poll_room(&mut self, context: &Context<'_>) -> Poll<()> {
-        let owed: usize = if self.held <= self.budget {
+        let owed: usize = if self.held <= self.budget || self.door.is_empty {
             0
         } else {
             let owed = |stream: &Stream| {
@@ -464,6 +496,8 @@ mod tests {
         streams.release();
         streams.push(other, line("more bytes than the budget"), true);
         streams.detach(other, reader);
+        // The hand-over failed, and the host goes on.
+        streams.set_closed(false);
         assert!(streams.poll_room(&context).is_pending());
         streams.give_up();
         assert!(streams.poll_room(&context).is_ready());
@@ -544,6 +578,28 @@ mod tests {
         streams.remove(id);
         assert!(woken.0.load(std::sync::atomic::Ordering::Relaxed));
         assert_eq!(streams.poll_room(&context), Poll::Ready(()));
+    }
+
+    #[test]
+    fn pushing_waits_for_no_reader_while_the_host_is_handed_over() {
+        let context = Context::from_waker(Waker::noop());
+        let mut streams = Streams::new(Keep::ForResuming, 4);
+        let (id, _) = streams.open();
+        streams.push(id, line("aaaaaaaa"), false);
+        streams.set_closed(true);
+        assert_eq!(streams.poll_room(&context), Poll::Pending, "it is read");
+        streams.release();
+        assert_eq!(streams.poll_room(&context), Poll::Ready(()));
+        streams.push(id, line("b"), true);
+        // The host was not handed over, or another one goes on.
+        let saved = serde_json::to_string(&streams).unwrap();
+        streams.set_closed(false);
+        for mut streams in [streams, serde_json::from_str(&saved).unwrap()] {
+            assert_eq!(streams.poll_room(&context), Poll::Pending);
+            let reader = streams.attach(id, Some(0)).unwrap();
+            assert_eq!(all(&mut streams, id, reader), ["aaaaaaaa", "b"]);
+            assert_eq!(streams.poll_room(&context), Poll::Ready(()));
+        }
     }
 
     #[test]

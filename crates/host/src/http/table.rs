@@ -115,6 +115,13 @@ impl Table {
             .for_each(|shared| shared.end_answers());
     }
 
+    /// Keeps new readers of sessions outside, or lets them in.
+    pub(super) fn set_closed(&self, is_closed: bool) {
+        lock(&self.sessions)
+            .values()
+            .for_each(|session| session.set_closed(is_closed));
+    }
+
     /// Closes streams that have no end of their own, and those that clients can resume.
     pub(super) fn release(&self) {
         lock(&self.sessions)

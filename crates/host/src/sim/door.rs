@@ -129,6 +129,11 @@ impl HttpDoor {
         self.0.table.read().await.end_answers();
     }
 
+    /// Clients have to wait outside from now on, or no longer.
+    pub(crate) async fn set_closed(&self, is_closed: bool) {
+        self.0.table.read().await.set_closed(is_closed);
+    }
+
     /// Closes the streams that clients resume, and keeps requests out. `None` while one is on its way in, or a modern
     /// answer on its way out.
     pub(crate) fn keep_closed(&self) -> Option<ClosedDoor> {

@@ -23,6 +23,8 @@ pub struct Book {
     pub answered: usize,
     /// Orders fail while this is set.
     pub is_full: bool,
+    /// Orders to forget a task fail while this is set.
+    pub keeps: bool,
 }
 
 impl Book {
@@ -40,7 +42,8 @@ impl Book {
     }
 
     fn carry_out(&mut self, order: TaskOrder) -> Result<TaskReply, Problem> {
-        if self.is_full {
+        let is_kept = self.keeps && matches!(order, TaskOrder::Forget { .. });
+        if self.is_full || is_kept {
             return Err(Problem::of(ErrorKind::TaskNotRecorded));
         }
         let mine = |who: &TaskOwner, owner: &TaskOwner| who == owner || *owner == TaskOwner::Holder;

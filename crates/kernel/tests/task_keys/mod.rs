@@ -132,6 +132,34 @@ fn a_known_key_is_answered_while_no_other_task_may_run() {
 }
 
 #[test]
+fn a_key_whose_task_could_not_be_forgotten_is_free_later() {
+    let mut config = host();
+    config.limits.tasks = 1;
+    let mut shell = Shell::new(config);
+    let mut book = Book::default();
+    let client = shell.greet();
+    call_as_task(&mut shell, client, "1", "write");
+    book.work(&mut shell);
+    book.keeps = true;
+    let refused = call_with_key(&mut shell, "k", "write");
+    book.work(&mut shell);
+    let problem = shell.outcome(refused, "1").unwrap().as_ref().unwrap_err();
+    assert_eq!(problem.kind, ErrorKind::Overloaded);
+    shell.reply_all(&json!({ "ok": true }));
+    let again = call_with_key(&mut shell, "k", "write");
+    for keeps in [true, false, false] {
+        book.keeps = keeps;
+        shell.wait(1_000);
+        book.work(&mut shell);
+        assert!(shell.outcome(again, "1").is_none());
+    }
+    shell.reply_all(&json!({ "ok": true }));
+    book.work(&mut shell);
+    assert!(shell.outcome(again, "1").unwrap().is_ok());
+    assert_eq!(sent(&shell).len(), 2);
+}
+
+#[test]
 fn a_call_with_a_key_detaches_and_its_key_gives_the_outcome() {
     let (mut shell, mut book, _) = detaching();
     let call_ms = shell.core.limits().call_timeout_ms;

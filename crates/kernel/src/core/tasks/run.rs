@@ -21,6 +21,8 @@ pub(super) const CLAIM_MS: (u64, u64) = (250, 10_000);
 const RUN_MS: u64 = 500;
 /// Milliseconds until an outcome is recorded that could not be: first, and at most.
 const AGAIN_MS: (u64, u64) = (100, 5_000);
+/// Milliseconds until a task is forgotten that could not be.
+const FORGET_MS: u64 = 1_000;
 /// Milliseconds between two looks for tasks of this host that were cancelled elsewhere.
 const WATCH_MS: u64 = 2_000;
 /// Milliseconds between two looks at a task of another host for which a client waits.
@@ -403,6 +405,11 @@ impl Core {
                         self.stop_task(&id);
                     }
                 }
+            }
+            // While it is recorded, everyone who asks with its key waits for it.
+            (Purpose::Forget, order) if reply.is_err() => {
+                self.tasks.orders.insert(ticket, (Purpose::Forget, order));
+                self.later(FORGET_MS, Later::Order(ticket));
             }
             (Purpose::Forget | Purpose::Finish { .. } | Purpose::Admit(_), _) => {}
         }
