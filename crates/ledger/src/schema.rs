@@ -4,9 +4,10 @@ use std::fs::{DirBuilder, Metadata, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 use rustix::fs::Access;
 
 use crate::error::LedgerError;
@@ -14,6 +15,8 @@ use crate::sqlite::{Flush, Settings};
 
 /// How long a statement waits for another process that writes.
 const BUSY: Duration = Duration::from_secs(10);
+/// Pause between two attempts to switch a file to a log.
+const RETRY: Duration = Duration::from_millis(5);
 /// The version of the tables.
 const VERSION: i64 = 2;
 /// Bytes of a page.
@@ -159,11 +162,28 @@ impl From<rusqlite::Error> for Failure {
     }
 }
 
+/// Switches the file to a write-ahead log. Two processes that do so at once upgrade their locks against each other; SQLite then
+/// reports one of them as busy at once, without the wait that [`BUSY`] allows.
+fn use_log(db: &Connection) -> rusqlite::Result<()> {
+    let until = Instant::now() + BUSY;
+    loop {
+        match db.pragma_update(None, "journal_mode", "wal") {
+            Err(error)
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                    && Instant::now() < until =>
+            {
+                thread::sleep(RETRY);
+            }
+            done => return done,
+        }
+    }
+}
+
 fn prepare(path: &Path, flags: OpenFlags, settings: &Settings) -> Result<Connection, Failure> {
     let mut db = Connection::open_with_flags(path, flags)?;
     db.busy_timeout(BUSY)?;
     db.pragma_update(None, "page_size", PAGE)?;
-    db.pragma_update(None, "journal_mode", "wal")?;
+    use_log(&db)?;
     let flush = match settings.flush {
         Flush::Every => "full",
         Flush::Checkpoints => "normal",

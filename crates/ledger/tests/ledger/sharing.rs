@@ -3,6 +3,8 @@
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Barrier;
+use std::thread;
 
 use crate::scratch::{ALICE, Host, Scratch, id, new_task};
 
@@ -76,5 +78,22 @@ fn hosts_that_share_a_file_and_are_killed_lose_nothing_that_was_acknowledged() {
     }
     for number in acknowledged {
         assert!(claimed.contains(&id(number)), "{number} is not claimed");
+    }
+}
+
+#[test]
+fn hosts_that_make_the_file_at_once_all_open_it() {
+    for _ in 0..20 {
+        let scratch = Scratch::new();
+        let start = Barrier::new(8);
+        thread::scope(|scope| {
+            for number in 1..=8 {
+                let (start, scratch) = (&start, &scratch);
+                scope.spawn(move || {
+                    start.wait();
+                    Host::start(scratch.path(), number);
+                });
+            }
+        });
     }
 }
